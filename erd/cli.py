@@ -1,0 +1,255 @@
+"""The command line. Heavy imports happen inside the commands, so that `erd --help` answers at once.
+
+--json prints one JSON object as the last line of stdout; everything else goes to stderr. Exit 0 good, 1 failed run,
+2 wrong usage.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from erd import __version__
+from erd.errors import UserError
+
+if TYPE_CHECKING:
+    from erd.params import Settings
+
+log = logging.getLogger("erd")
+STAGES = ("ingest", "pretrain", "finetune", "score", "evaluate")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s", force=True)
+    try:
+        result = arguments.command(arguments)
+    except UserError as error:
+        print(f"erd: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("erd: stopped; run the same command again to go on where it was", file=sys.stderr)
+        return 1
+    if arguments.json:
+        print(json.dumps(result))
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All stages, one after another, members side by side."""
+    from erd import stages
+    from erd.locks import locked
+    from erd.rundir import RunDir
+
+    started = time.monotonic()
+    settings = _settings(arguments)
+    folder = RunDir.of(settings)
+    with locked(folder.root):
+        log.info("%s → %s", settings.data.scenario, folder.root)
+        stages.ingest(settings, folder)
+        _tell_ingested(folder)
+        for done in (stages.pretrain(settings, folder), *stages.finetune_all(settings, folder)):
+            log.info("%s: %s", done.stage, "unchanged, kept" if done.reused else "done")
+        stages.score(settings, folder)
+        written = stages.evaluate(settings, folder)
+    metrics = json.loads(folder.metrics.read_text())
+    if not arguments.json:
+        _summary(metrics, folder, written.outputs)
+    return {
+        "batch": metrics["batch"],
+        "scenario": metrics["scenario"],
+        "auroc": metrics["auroc"],
+        "tnr95": metrics["tnr95"],
+        "holdout_auroc": metrics["holdout_auroc"],
+        "holdout_tnr95": metrics["holdout_tnr95"],
+        "max_softmax_auroc": metrics["max_softmax_auroc"],
+        "flagged": metrics["flagged"],
+        "fpr_target": metrics["fpr_target"],
+        "fdr_target": None,
+        "alarm_p": None,
+        "novel_share": None,
+        "val_accuracy": metrics["val_accuracy"],
+        "run_dir": folder.root.as_posix(),
+        "mlflow_run_id": None,
+        "model_version": None,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def stage(arguments: argparse.Namespace) -> dict[str, Any]:
+    """One stage on the files of the stages before it."""
+    from erd import stages
+    from erd.ensemble import find_label
+    from erd.errors import UserError
+    from erd.locks import locked
+    from erd.rundir import RunDir
+
+    settings = _settings(arguments)
+    folder = RunDir.of(settings)
+    name = arguments.name
+    if arguments.label is not None and name != "finetune":
+        raise UserError(f"--label is for the stage finetune, not for {name}")
+    if name == "finetune" and arguments.label is not None:
+        # No lock: several labels may be fine-tuned at once, each writes files of its own.
+        drawn = stages.member_labels(settings, folder)
+        label = find_label(arguments.label, stages.known_classes(folder))
+        done = [stages.finetune_here(settings, folder, label, drawn.index(label) if label in drawn else 0)]
+    else:
+        with locked(folder.root):
+            function = stages.finetune_all if name == "finetune" else getattr(stages, name)
+            result = function(settings, folder)
+            done = result if isinstance(result, list) else [result]
+    written = [path.as_posix() for item in done for path in item.outputs]
+    if not arguments.json:
+        print("\n".join(written))
+    return {"stage": name, "files": written}
+
+
+def scenarios(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The table of scenarios."""
+    from dataclasses import asdict
+
+    from erd.scenarios import SCENARIOS
+
+    rows = [asdict(row) for row in SCENARIOS.values()]
+    if not arguments.json:
+        shown = [
+            {
+                "scenario": row["name"],
+                "known": f"{row['known_source']} {_ranges(row['known'])}",
+                "novel": f"{row['novel_source']} {_ranges(row['novel'])}",
+                "net": row["net"],
+                "members": row["members"],
+                "train": row["train"],
+                "batch": f"{row['batch_known']} + {row['batch_novel']}" if row["train"] else None,
+            }
+            for row in rows
+        ]
+        _table(shown)
+    return {"scenarios": rows}
+
+
+def doctor(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What is installed, which devices there are, what is wrong."""
+    from erd import doctor
+
+    found = doctor.examine(Path(arguments.data) if arguments.data else None)
+    if not arguments.json:
+        for key, value in found.items():
+            if key != "problems":
+                print(
+                    f"{key:<10} {value if not isinstance(value, dict) else ', '.join(f'{k} {v}' for k, v in value.items())}"
+                )
+        print("\n".join(f"problem: {problem}" for problem in found["problems"]) or "no problems found")
+    return found
+
+
+def _settings(arguments: argparse.Namespace) -> "Settings":
+    """params.yaml of the workspace, then what the command line says, all decided."""
+    from erd import params, scenarios
+
+    path = Path(arguments.params) if arguments.params else Path("params.yaml")
+    settings = params.load(path if arguments.params or path.exists() else None, arguments.set)
+    given = {
+        "data.scenario": arguments.scenario,
+        "data.batch": arguments.batch,
+        "data.inbox": arguments.inbox,
+        "data.root": arguments.data,
+        "run.runner": arguments.runner,
+    }
+    return scenarios.resolve(
+        settings.override({key: value for key, value in given.items() if value is not None}, "the command")
+    )
+
+
+def _tell_ingested(folder: Any) -> None:
+    facts = json.loads(folder.ingested.read_text())
+    log.info("images: %s", ", ".join(f"{name} {size:,}" for name, size in facts["sizes"].items()))
+    for warning in facts["warnings"]:
+        log.warning("note: %s", warning)
+
+
+def _summary(metrics: dict[str, Any], folder: Any, written: Iterable[Path]) -> None:
+    print(f"\n{metrics['flagged']:,} of {metrics['images']:,} images of batch {metrics['batch']} are flagged as novel")
+    print(f"(set to flag {metrics['fpr_target']:.0%} of the known ones wrongly)\n")
+    rows = []
+    for place, prefix in (("batch", ""), ("holdout", "holdout_")):
+        if metrics[f"{prefix}auroc"] is None:
+            continue
+        for name, key in (
+            ("ERD", ""),
+            ("entropy of the mean", "entropy_"),
+            ("max softmax, classifier alone", "max_softmax_"),
+        ):
+            figures = {n: f"{metrics[f'{prefix}{key}{n}']:.3f}" for n in ("auroc", "tnr95", "aupr")}
+            rows.append({"on the": place, "score": name} | figures)
+    if rows:
+        _table(rows)
+        caught, wrong = metrics["power"], metrics["realised_fpr"]
+        print(f"\nflags caught {caught:.1%} of the novel images and hit {wrong:.1%} of the known ones")
+    print(f"accuracy of the classifier on known classes (validation): {metrics['val_accuracy']:.3f}")
+    for warning in metrics["warnings"]:
+        print(f"note: {warning}")
+    print(f"\nscores   {folder.scores}")
+    for path in written:
+        print(f"{'figure' if path.suffix == '.png' else 'metrics':<8} {path}")
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> None:
+    """Rows as aligned text."""
+    lines = [list(rows[0])] + [["–" if value is None else str(value) for value in row.values()] for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _ranges(numbers: Sequence[int] | None) -> str:
+    if numbers is None:
+        return "all"
+    if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))) and len(numbers) > 2:
+        return f"{numbers[0]}–{numbers[-1]}"
+    return ",".join(map(str, numbers))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="erd", description="A weekly novelty watch for image classifiers.")
+    parser.add_argument("--version", action="version", version=f"erd {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def command(name: str, function: Any, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=function)
+        sub.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
+        return sub
+
+    def with_settings(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("--scenario", metavar="S", help="a row of `erd scenarios` (default: params.yaml's)")
+        sub.add_argument("--batch", metavar="B", help="the batch's name, e.g. 2026-W46; results go to runs/B")
+        sub.add_argument("--inbox", metavar="DIR", help="folder of unlabelled images that is the batch")
+        sub.add_argument(
+            "--data", metavar="DIR", default=os.environ.get("ERD_DATA"), help="folder with the image sets (or ERD_DATA)"
+        )
+        sub.add_argument("--set", metavar="a.b=v", action="append", default=[], help="override a setting; repeatable")
+        sub.add_argument("--runner", metavar="R", help="process or serial")
+        sub.add_argument("--params", metavar="FILE", help="settings file (default: params.yaml here, if there is one)")
+
+    with_settings(command("run", run, "run the whole chain on one batch"))
+    one = command("stage", stage, "run one stage on the files of the stages before it")
+    one.add_argument("name", choices=STAGES)
+    one.add_argument("--label", metavar="c", help="finetune: only the member with this artificial label")
+    with_settings(one)
+    command("scenarios", scenarios, "list the scenarios")
+    sub = command("doctor", doctor, "tell what is installed and what is wrong")
+    sub.add_argument(
+        "--data", metavar="DIR", default=os.environ.get("ERD_DATA"), help="folder with the image sets (or ERD_DATA)"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

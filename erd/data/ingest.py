@@ -1,0 +1,257 @@
+"""From a scenario's sources, or an inbox, to the packed files a run works on: labelled images, batch, holdout.
+
+A packed set is one safetensors file of uint8 images and a Parquet manifest with a row an image.
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from erd import files
+from erd.data import sources
+from erd.data.batches import Rows
+from erd.data.sources import Images, Source
+from erd.data.splits import own_sizes, split
+from erd.errors import RunError, UserError, nearest
+from erd.params import Settings
+from erd.rundir import RunDir
+from erd.scenarios import SIZES, Scenario, get
+from erd.seeds import derive
+
+PARTS = ("train", "val", "calibration")
+
+
+@dataclass(frozen=True)
+class Collected:
+    """All images of a run. `part` indexes PARTS; `truth` is "known" or "novel", None where nobody knows."""
+
+    classes: list[str]
+    labeled: Images
+    part: np.ndarray
+    batch: Images
+    batch_truth: np.ndarray | None
+    holdout: Images
+    holdout_truth: np.ndarray
+    rejected: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def collect(settings: Settings) -> Collected:
+    """Read the scenario's sources and deal the images out."""
+    data, scenario = settings.data, get(settings.data.scenario)
+    known_source, novel_source = _load(settings, scenario)
+    known_classes, novel_classes = _classes(settings, scenario, known_source, novel_source)
+    if len(known_classes) < 2:
+        raise UserError(f"{known_source.name} has {len(known_classes)} known class; a classifier needs two or more")
+    known, in_test = _join(known_source, known_classes)
+    novel = _novel_pool(novel_source, novel_classes, (data.batch_novel or 0) + (data.holdout_novel or 0))
+
+    wanted = {size: getattr(data, size) for size in SIZES}
+    own = own_sizes(int((~in_test).sum()), int(in_test.sum()), len(novel), inbox=data.inbox is not None)
+    sizes = {size: own[size] if wanted[size] is None else wanted[size] for size in SIZES}
+    if data.inbox is not None:
+        in_test = np.zeros(len(known), bool)
+        sizes |= {"batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}
+    if settings.detect.calibration == "paper":
+        sizes["calibration"] = 0
+    dealt = split(known, in_test, novel, sizes, settings.seed)
+
+    positions = np.concatenate([dealt[name] for name in PARTS])
+    labeled = known.take(positions)
+    part = np.repeat(np.arange(len(PARTS)), [len(dealt[name]) for name in PARTS])
+    labeled = replace(labeled, labels=np.searchsorted(known_classes, labeled.labels))
+    _check_labeled(labeled, part, [known_source.classes[c] for c in known_classes], known_source.name)
+
+    rejected, warnings = list(known_source.rejected), list(dealt.warnings)
+    if data.inbox is not None:
+        batch, batch_rejected = _read_inbox(Path(data.inbox), settings, colour=labeled.images.ndim == 4)
+        batch_truth, rejected = None, rejected + batch_rejected
+    else:
+        batch, batch_truth = _mix(known, novel, dealt["batch_known"], dealt["batch_novel"], settings.seed, "batch")
+    holdout, holdout_truth = _mix(
+        known, novel, dealt["holdout_known"], dealt["holdout_novel"], settings.seed, "holdout"
+    )
+    if not len(batch):
+        raise RunError("the batch has no images: set data.batch_known and data.batch_novel above 0, or fill the inbox")
+    names = [known_source.classes[c] for c in known_classes]
+    return Collected(names, labeled, part, batch, batch_truth, holdout, holdout_truth, rejected, warnings)
+
+
+def write(collected: Collected, run: RunDir) -> list[Path]:
+    """Pack everything below run.root/data; returns what was written."""
+    written = [
+        _pack(run.labeled, collected.labeled, collected.classes, part=collected.part),
+        _pack(run.batch, collected.batch, None, truth=collected.batch_truth),
+        _pack(run.holdout, collected.holdout, None, truth=collected.holdout_truth),
+    ]
+    sizes = {name: int((collected.part == code).sum()) for code, name in enumerate(PARTS)}
+    for name, truth in (("batch", collected.batch_truth), ("holdout", collected.holdout_truth)):
+        if truth is None:
+            sizes[name] = len(collected.batch)
+        else:
+            sizes |= {f"{name}_{kind}": int((truth == kind).sum()) for kind in ("known", "novel")}
+    facts = {"classes": collected.classes, "sizes": sizes, "warnings": collected.warnings}
+    files.save_json(run.ingested, facts)
+    with files.replacing(run.quarantine) as draft:
+        pd.DataFrame(collected.rejected, columns=["file", "reason"]).to_csv(draft, index=False)
+    manifests = [run.manifest(packed) for packed in written]
+    return [*written, *manifests, run.ingested, run.quarantine]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A packed set, memory-mapped."""
+
+    images: torch.Tensor
+    labels: torch.Tensor | None
+    part: torch.Tensor | None
+    facts: dict
+
+    def rows(self, *parts: str) -> Rows:
+        """The images of some parts of the labelled set; all images where none is named."""
+        if not parts:
+            return Rows(self.images)
+        return Rows(self.images, self._where(parts))
+
+    def labels_of(self, *parts: str) -> torch.Tensor:
+        assert self.labels is not None
+        return self.labels[self._where(parts)]
+
+    def _where(self, parts: tuple[str, ...]) -> torch.Tensor:
+        assert self.part is not None
+        return torch.cat([(self.part == PARTS.index(name)).nonzero()[:, 0] for name in parts])
+
+
+def read(path: Path) -> Packed:
+    tensors, facts = files.load_tensors(path)
+    return Packed(tensors["images"], tensors.get("labels"), tensors.get("part"), facts)
+
+
+def _load(settings: Settings, scenario: Scenario) -> tuple[Source, Source]:
+    data = settings.data
+    root = Path(data.root) if data.root else None
+
+    def load(name: str) -> Source:
+        if name == "own":
+            if data.source is None:
+                raise UserError("scenario 'own' needs data.source (folder or npz) and data.path")
+            path = Path(data.path) if data.path else None
+            return sources.load(data.source, root, path=path, image_size=data.image_size)
+        return sources.load(name, root, download=data.download, image_size=data.image_size)
+
+    known = load(scenario.known_source)
+    novel = known if scenario.novel_source == scenario.known_source else load(scenario.novel_source)
+    if known.train.images.ndim != novel.train.images.ndim:
+        known, novel = _in_colour(known), _in_colour(novel)
+    return known, novel
+
+
+def _classes(settings: Settings, scenario: Scenario, known: Source, novel: Source) -> tuple[list[int], list[int]]:
+    """Class numbers that are known, and that are novel."""
+    if scenario.known_source != "own":
+        return (
+            list(range(len(known.classes)) if scenario.known is None else scenario.known),
+            list(range(len(novel.classes)) if scenario.novel is None else scenario.novel),
+        )
+
+    def numbers(names: list[str | int], key: str) -> list[int]:
+        for name in names:
+            if str(name) not in known.classes:
+                raise UserError(f"{key} names the class '{name}': {nearest(str(name), known.classes)}")
+        return sorted(known.classes.index(str(name)) for name in names)
+
+    novel_numbers = numbers(settings.data.novel or [], "data.novel")
+    rest = [c for c in range(len(known.classes)) if c not in novel_numbers]
+    known_numbers = rest if settings.data.known is None else numbers(settings.data.known, "data.known")
+    if both := set(known_numbers) & set(novel_numbers):
+        raise UserError(f"class '{known.classes[min(both)]}' is in data.known and in data.novel; it can be only one")
+    return known_numbers, novel_numbers
+
+
+def _join(source: Source, classes: list[int]) -> tuple[Images, np.ndarray]:
+    """The images of some classes, and which of them are of the official test part."""
+    train, test = (part.take(np.isin(part.labels, classes)) for part in (source.train, source.test))
+    return _concatenate(train, test), np.repeat([False, True], [len(train), len(test)])
+
+
+def _novel_pool(source: Source, classes: list[int], wanted: int) -> Images:
+    """Novel images: nobody trains on them, so the training part helps out where the test part is too small."""
+    both, in_test = _join(source, classes)
+    return both.take(in_test) if wanted and in_test.sum() >= wanted else both
+
+
+def _check_labeled(labeled: Images, part: np.ndarray, names: list[str], source: str) -> None:
+    counts = np.bincount(labeled.labels[part == PARTS.index("train")], minlength=len(names))
+    if missing := [name for name, count in zip(names, counts, strict=True) if count == 0]:
+        listing = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+        raise RunError(
+            f"{source} has no training image of the known class{'es' * (len(missing) > 1)} {listing}: "
+            "add some, or take the class out of the known ones"
+        )
+    if not (part == PARTS.index("val")).any():
+        raise RunError("there is no validation image to choose the stopping time with: set data.val above 0")
+
+
+def _mix(
+    known: Images, novel: Images, known_rows: np.ndarray, novel_rows: np.ndarray, seed: int, name: str
+) -> tuple[Images, np.ndarray]:
+    """Known and novel in one random order, as a week brings them; and the truth."""
+    images = _concatenate(known.take(known_rows), novel.take(novel_rows))
+    truth = np.repeat(["known", "novel"], [len(known_rows), len(novel_rows)])
+    order = np.random.default_rng(derive(seed, name)).permutation(len(truth))
+    return images.take(order), truth[order]
+
+
+def _read_inbox(inbox: Path, settings: Settings, *, colour: bool) -> tuple[Images, list[tuple[str, str]]]:
+    if not inbox.is_dir():
+        raise UserError(f"the inbox {inbox} is not a folder; pass --inbox the folder with this week's images")
+    assert settings.data.image_size is not None
+    kept, images, rejected = sources.decode_all(sources.list_files(inbox), settings.data.image_size)
+    if not kept:
+        raise RunError(f"the inbox {inbox} has no readable image ({len(rejected)} files set aside): put some into it")
+    if colour and images.ndim == 3:
+        images = np.repeat(images[..., None], 3, axis=3)
+    elif not colour and images.ndim == 4:  # luma, as Pillow makes grey of colour
+        images = np.rint(images @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)
+    ids = np.array([path.relative_to(inbox).as_posix() for path in kept])
+    aside = [(path.relative_to(inbox).as_posix(), reason) for path, reason in rejected]
+    return Images(images, np.full(len(ids), -1), ids, ids), aside
+
+
+def _in_colour(source: Source) -> Source:
+    def convert(part: Images) -> Images:
+        if part.images.ndim == 4:
+            return part
+        return replace(part, images=np.repeat(part.images[..., None], 3, axis=3))
+
+    return replace(source, train=convert(source.train), test=convert(source.test))
+
+
+def _concatenate(first: Images, second: Images) -> Images:
+    if not len(first) or not len(second):
+        return first if len(first) else second
+    names = ("images", "labels", "ids", "groups")
+    return Images(*(np.concatenate([getattr(first, name), getattr(second, name)]) for name in names))
+
+
+def _pack(
+    path: Path,
+    images: Images,
+    classes: list[str] | None,
+    *,
+    part: np.ndarray | None = None,
+    truth: np.ndarray | None = None,
+) -> Path:
+    tensors = {"images": torch.from_numpy(np.ascontiguousarray(images.images))}
+    table: dict[str, np.ndarray] = {"id": images.ids, "group": images.groups}
+    if classes is not None and part is not None:
+        tensors |= {"labels": torch.from_numpy(images.labels), "part": torch.from_numpy(part.astype(np.int8))}
+        table |= {"label": np.array(classes)[images.labels], "part": np.array(PARTS)[part]}
+    if truth is not None:
+        table["truth"] = truth
+    files.save_tensors(path, tensors, {"classes": classes} if classes else {})
+    files.save_table(RunDir.manifest(path), pd.DataFrame(table))
+    return path

@@ -1,0 +1,152 @@
+"""Who goes where: train S, val V, calibration C, batch U and holdout T, disjoint, seeded, never splitting a group.
+
+S, V and C come from the source's training part, U and T from its test part where it has one. All images of a group
+(a patient) go to the same part, so that nobody is recognised instead of diagnosed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from erd.data.sources import Images
+from erd.errors import RunError
+from erd.seeds import derive
+
+KNOWN, NOVEL = 0, 1
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Row numbers into the known images (`train`, `val`, `calibration`, `*_known`) and the novel images (`*_novel`)."""
+
+    parts: Mapping[str, np.ndarray]
+    warnings: tuple[str, ...]
+
+    def __getitem__(self, part: str) -> np.ndarray:
+        return self.parts[part]
+
+
+def split(known: Images, known_test: np.ndarray, novel: Images, sizes: Mapping[str, int], seed: int) -> Splits:
+    """Deal out the images of the known classes (`known_test` marks the official test part) and of the novel ones.
+
+    `sizes` are wishes: too few images scale them down, with a warning. Calibration comes out of `train`, and so does
+    the part of the holdout that the test images cannot give (at most a tenth of `train`), because both are needed more
+    than the last few training images.
+    """
+    rng = np.random.default_rng(derive(seed, "splits"))
+    sizes, warnings = _fit(sizes, labeled=int((~known_test).sum()), test=int(known_test.sum()), novel=len(novel))
+    # One deal where there is no test part, otherwise one for each part of the source.
+    streams = {"batch": (sizes["batch_known"], sizes["batch_novel"]),
+               "holdout": (sizes["holdout_known"], sizes["holdout_novel"])}  # fmt: skip
+    labeled = {"calibration": (sizes["calibration"], 0), "val": (sizes["val"], 0), "train": (sizes["train"], 0)}
+    groups = np.concatenate([known.groups, novel.groups])
+    kind = np.repeat([KNOWN, NOVEL], [len(known), len(novel)])
+    if known_test.any():
+        borrowed = sizes["holdout_borrowed"]
+        streams["holdout"] = (sizes["holdout_known"] - borrowed, sizes["holdout_novel"])
+        is_labeled = np.concatenate([~known_test, np.zeros(len(novel), bool)])
+        is_stream = ~is_labeled & ~np.isin(groups, groups[is_labeled])
+        first = _deal(groups, kind, is_labeled, {"borrowed": (borrowed, 0)} | labeled, rng)
+        second = _deal(groups, kind, is_stream, streams, rng)
+        rows = first | second
+        rows["holdout"] = np.sort(np.concatenate([rows["holdout"], rows.pop("borrowed")]))
+    else:
+        rows = _deal(groups, kind, np.ones(len(groups), bool), streams | labeled, rng)
+
+    parts = {name: rows[name][kind[rows[name]] == KNOWN] for name in labeled}
+    for name in streams:
+        parts[f"{name}_known"] = rows[name][kind[rows[name]] == KNOWN]
+        parts[f"{name}_novel"] = rows[name][kind[rows[name]] == NOVEL] - len(known)
+    short = {name: len(part) for name, part in parts.items() if len(part) < 0.95 * sizes[name]}
+    warnings += [
+        f"{name}: {n:,} images instead of {sizes[name]:,}: whole groups did not fit" for name, n in short.items()
+    ]
+    return Splits(parts, tuple(warnings))
+
+
+def own_sizes(labeled: int, test: int, novel: int, *, inbox: bool) -> dict[str, int]:
+    """What a user's own images are dealt to where no size is set: a tenth each to V and C, a fifth to U and T each.
+
+    With an inbox the batch is there already, and all labelled images serve to know the known.
+    """
+    everything = labeled + test
+    if inbox:
+        return {"train": everything - everything // 10, "val": everything // 10, "calibration": everything // 10,
+                "batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}  # fmt: skip
+    stream = test // 2 or labeled // 5
+    left = labeled - (0 if test else 2 * stream)
+    return {"train": left - left // 10, "val": left // 10, "calibration": left // 10,
+            "batch_known": stream, "batch_novel": novel // 2,
+            "holdout_known": stream, "holdout_novel": novel // 2}  # fmt: skip
+
+
+def _fit(sizes: Mapping[str, int], *, labeled: int, test: int, novel: int) -> tuple[dict[str, int], list[str]]:
+    """The wishes made to fit what there is, and in words what had to give."""
+    fitted, warnings = dict(sizes), []
+
+    def shrink(names: tuple[str, ...], have: int) -> None:
+        want = sum(fitted[name] for name in names)
+        if want <= have:
+            return
+        for name in names:
+            fitted[name] = fitted[name] * have // want
+        listing = ", ".join(f"{name} {fitted[name]:,} of {sizes[name]:,}" for name in names if sizes[name])
+        warnings.append(f"scaled down to the {have:,} images there are: {listing}")
+
+    fitted["holdout_borrowed"] = 0
+    if test:
+        missing = max(0, fitted["batch_known"] + fitted["holdout_known"] - test)
+        borrowed = min(missing, fitted["train"] // 10, fitted["holdout_known"])
+        fitted["holdout_known"] -= borrowed
+        shrink(("batch_known", "holdout_known"), test)
+        fitted["holdout_known"] += borrowed
+        fitted["holdout_borrowed"] = borrowed
+        shrink(("train", "val"), labeled)
+    else:
+        shrink(("train", "val", "batch_known", "holdout_known"), labeled)
+    shrink(("batch_novel", "holdout_novel"), novel)
+    taken = {"calibration": fitted["calibration"], "holdout": fitted["holdout_borrowed"]}
+    if fitted["calibration"] > fitted["train"] // 2:
+        raise RunError(
+            f"{fitted['calibration']:,} calibration images leave too little of {fitted['train']:,} training images; "
+            "set data.calibration lower or add labelled images"
+        )
+    before = fitted["train"]
+    fitted["train"] -= sum(taken.values())
+    gone = " and ".join(f"{n:,} to {name}" for name, n in taken.items() if n)
+    if gone:
+        warnings.append(f"train: {fitted['train']:,} images instead of {before:,}: {gone}")
+    return fitted, warnings
+
+
+def _deal(
+    groups: np.ndarray,
+    kind: np.ndarray,
+    eligible: np.ndarray,
+    quotas: Mapping[str, tuple[int, int]],
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Deal whole groups in random order, each to the first part whose quota (known, novel) still has room for it.
+
+    A part with a novel quota of 0 takes a group's known images and leaves its novel ones unused.
+    """
+    rows = np.flatnonzero(eligible)
+    _, group_of_row = np.unique(groups[rows], return_inverse=True)
+    members: list[list[int]] = [[] for _ in range(group_of_row.max(initial=-1) + 1)]
+    for row, group in zip(rows.tolist(), group_of_row.tolist(), strict=True):
+        members[group].append(row)
+    is_novel = (kind == NOVEL).tolist()
+    room = {name: list(quota) for name, quota in quotas.items()}
+    dealt: dict[str, list[int]] = {name: [] for name in quotas}
+    for group in rng.permutation(len(members)).tolist():
+        novel = sum(is_novel[row] for row in members[group])
+        known = len(members[group]) - novel
+        for name, left in room.items():
+            wanted = novel if quotas[name][NOVEL] else 0
+            if known <= left[KNOWN] and wanted <= left[NOVEL] and known + wanted:
+                dealt[name] += [row for row in members[group] if wanted or not is_novel[row]]
+                left[KNOWN] -= known
+                left[NOVEL] -= wanted
+                break
+    return {name: np.sort(np.array(rows, np.int64)) for name, rows in dealt.items()}

@@ -1,0 +1,69 @@
+"""How much the members disagree on an image: the mean distance over all pairs of their softmax outputs.
+
+Input is always K×N×classes, output N; larger means more novel. A new distance is one line in `DISTANCES`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+CHUNK = 1 << 22  # numbers worked on at once: bounds memory whatever K, N and the number of classes
+
+DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "tv": lambda p, q: (p - q).abs().sum(-1) / 2,
+    "kl": lambda p, q: ((p - q) * (_log(p) - _log(q))).sum(-1) / 2,  # symmetric: mean of KL(p‖q) and KL(q‖p)
+    "js": lambda p, q: _entropy((p + q) / 2) - (_entropy(p) + _entropy(q)) / 2,
+    "hellinger": lambda p, q: ((p.sqrt() - q.sqrt()) ** 2).sum(-1).div(2).sqrt(),
+    "l2": lambda p, q: ((p - q) ** 2).sum(-1).sqrt(),
+    "argmax": lambda p, q: (p.argmax(-1) != q.argmax(-1)).to(p.dtype),
+}
+
+
+def disagreement(softmax: Tensor, distance: str = "tv") -> Tensor:
+    """The score of Algorithm 2: the mean of `distance` over unordered pairs of members. TV is in [0, 1]."""
+    form = total_variation if distance == "tv" else lambda part: pairwise(part, distance)
+    rows = max(1, CHUNK // (softmax.shape[0] * softmax.shape[2]))
+    return torch.cat([form(part) for part in softmax.split(rows, dim=1)])
+
+
+def total_variation(softmax: Tensor) -> Tensor:
+    """Mean pairwise TV by sorting: Σ_{i<j} |a_i − a_j| = Σ_r (2r − K + 1) a_(r), so K log K work and no K×K memory."""
+    members = len(softmax)
+    ranked = softmax.sort(dim=0).values
+    weight = 2 * torch.arange(members, dtype=softmax.dtype, device=softmax.device) - members + 1
+    return torch.einsum("k,knc->n", weight, ranked) / (members * (members - 1))
+
+
+def pairwise(softmax: Tensor, distance: str = "tv") -> Tensor:
+    """The definition, pair by pair."""
+    members = len(softmax)
+    between = DISTANCES[distance]
+    total = torch.zeros_like(softmax[0, :, 0])
+    for i in range(members):
+        for j in range(i + 1, members):
+            total += between(softmax[i], softmax[j])
+    return total / (members * (members - 1) / 2)
+
+
+def entropy_of_mean(softmax: Tensor) -> Tensor:
+    """What vanilla ensembles use: the entropy of the averaged softmax."""
+    return _entropy(softmax.mean(0))
+
+
+def max_softmax(softmax: Tensor) -> Tensor:
+    """One minus the largest mean probability (Hendrycks & Gimpel)."""
+    return 1 - softmax.mean(0).amax(-1)
+
+
+def variance(softmax: Tensor) -> Tensor:
+    """The members' variance around their mean output, summed over classes."""
+    return ((softmax - softmax.mean(0)) ** 2).mean(0).sum(-1)
+
+
+def _log(p: Tensor) -> Tensor:
+    return p.clamp_min(torch.finfo(p.dtype).tiny).log()
+
+
+def _entropy(p: Tensor) -> Tensor:
+    return -(p * _log(p)).sum(-1)

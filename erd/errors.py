@@ -1,0 +1,25 @@
+"""What a user did or has that cannot work, said in one sentence that tells what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A wrong call or setting: the command line prints the sentence and exits with 2."""
+
+    exit_code = 2
+
+
+class RunError(UserError):
+    """The call was right but the run cannot go on (bad data, full disk): exits with 1."""
+
+    exit_code = 1
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'?` where something known is close to `word`, else what is known."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"known are {', '.join(known[:12])}{', …' if len(known) > 12 else ''}"

@@ -1,0 +1,156 @@
+"""The pictures of a run: learning curves, score histogram, ROC, the most novel images. Each is one function."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from erd import detection, evaluation, files
+from erd.data import ingest as packing
+from erd.params import Settings
+from erd.rundir import RunDir
+
+KNOWN, NOVEL, NEUTRAL, FAINT = "#3b6fb6", "#d1495b", "#3c3c3c", "#9a9a9a"
+CURVES = {  # column of the history → label, colour, line
+    "train_accuracy": ("train", NEUTRAL, "-"),
+    "val_accuracy": ("validation", NEUTRAL, "--"),
+    "batch_novel_accuracy": ("batch, novel → c", NOVEL, "-"),
+    "batch_known_accuracy": ("batch, known → c", KNOWN, "-"),
+    "batch_accuracy": ("batch → c", FAINT, "-"),
+}
+SHEET = (4, 10)  # rows and columns of the sheet of images
+
+History = Sequence[Mapping[str, float]]
+
+
+def draw_all(
+    run: RunDir, settings: Settings, batch: pd.DataFrame, members: Mapping[int, History], best: Mapping[int, int]
+) -> list[Path]:
+    """All figures of a run as PNG; those that need the truth only where it is known."""
+    classes = files.load_json(run.ingested)["classes"]
+    reference = pd.read_parquet(run.reference_scores)["score"].to_numpy()
+    cut = detection.threshold(reference, settings.detect.fpr)
+    names = {label: classes[label] for label in members}
+    drawn = {
+        "learning_curves": learning_curves(members, best, names),
+        "scores": score_histogram(batch, reference, cut),
+        "most_novel": sheet(run, batch),
+    }
+    if "truth" in batch and batch["truth"].nunique() == 2:
+        drawn["roc"] = roc(batch)
+    return [_save(figure, run.figures / f"{name}.png") for name, figure in drawn.items()]
+
+
+def learning_curves(members: Mapping[int, History], best: Mapping[int, int], names: Mapping[int, str]) -> Figure:
+    """A panel a member: accuracies over the epochs, with the epoch that was kept marked."""
+    columns = min(len(members), 5)
+    rows = -(-len(members) // columns)
+    figure = Figure(figsize=(1.2 + 2.5 * columns, 1.0 + 2.3 * rows), layout="constrained")
+    panels = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for panel, (label, history) in zip(panels, members.items(), strict=False):
+        table = pd.DataFrame(history)
+        for column, (text, colour, line) in CURVES.items():
+            if column in table:
+                panel.plot(table["epoch"], table[column], line, color=colour, label=text, linewidth=1.4)
+        panel.axvline(best[label], color=FAINT, linestyle=":", label="best on validation")
+        panel.set_title(f"c = {names[label]}", fontsize=9)
+        panel.set_ylim(-0.02, 1.02)
+        panel.set_xlim(1, max(2, len(table)))
+        _plain(panel)
+    for panel in panels[len(members) :]:
+        panel.set_axis_off()
+    figure.supxlabel("epoch", fontsize=9)
+    figure.supylabel("accuracy", fontsize=9)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    return figure
+
+
+def score_histogram(batch: pd.DataFrame, reference: np.ndarray, cut: float) -> Figure:
+    """Scores of the batch, known and novel apart where the truth is known; calibration as an outline; the threshold."""
+    figure = Figure(figsize=(6.2, 3.4), layout="constrained")
+    axes = figure.subplots()
+    bins = np.linspace(0, max(batch["score"].max(), reference.max(initial=0), 1e-6), 41).tolist()
+    if "truth" in batch:
+        for truth, colour in (("known", KNOWN), ("novel", NOVEL)):
+            values = batch.loc[batch["truth"] == truth, "score"]
+            if len(values):
+                axes.hist(values, bins, color=colour, alpha=0.6, label=f"{truth} ({len(values):,})")
+    else:
+        axes.hist(batch["score"], bins, color=NEUTRAL, alpha=0.5, label=f"batch ({len(batch):,})")
+    if len(reference):
+        # Scaled to as many images as the batch could hold, so that the shapes compare.
+        weights = np.full(len(reference), len(batch) / len(reference) / 2)
+        label = f"calibration, scaled ({len(reference):,})"
+        axes.hist(reference, bins, weights=weights, histtype="step", color=NEUTRAL, linewidth=1, label=label)
+    if np.isfinite(cut):
+        axes.axvline(cut, color=NEUTRAL, linestyle="--", linewidth=1, label="threshold")
+    axes.set_xlabel("disagreement (larger = more novel)")
+    axes.set_ylabel("images")
+    axes.set_yscale("symlog", linthresh=10)
+    axes.legend(frameon=False, fontsize=8)
+    _plain(axes)
+    return figure
+
+
+def roc(batch: pd.DataFrame) -> Figure:
+    """Caught novel images against known ones flagged wrongly, beside what the classifier alone could do."""
+    figure = Figure(figsize=(4.2, 3.9), layout="constrained")
+    axes = figure.subplots()
+    novel = (batch["truth"] == "novel").to_numpy()
+    shown = {"score": ("ERD", NOVEL), "entropy": ("entropy of the mean", KNOWN), "max_softmax": ("max softmax", FAINT)}
+    for column, (name, colour) in shown.items():
+        values = batch[column].to_numpy()
+        false_positive, true_positive = evaluation.roc(values[~novel], values[novel])
+        area = evaluation.auroc(values[~novel], values[novel])
+        axes.plot(false_positive, true_positive, color=colour, label=f"{name}, AUROC {area:.3f}")
+    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.7, linestyle=":")
+    axes.set_xlabel("known images flagged wrongly")
+    axes.set_ylabel("novel images caught")
+    axes.set_aspect("equal")
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    _plain(axes)
+    return figure
+
+
+def sheet(run: RunDir, batch: pd.DataFrame) -> Figure:
+    """The highest-scoring images of the batch, most novel first, framed by what they are where that is known."""
+    rows, columns = SHEET
+    images = packing.read(run.batch).images
+    top = np.argsort(-batch["score"].to_numpy(), kind="stable")[: rows * columns]
+    figure = Figure(figsize=(columns * 0.95, rows * 1.15 + 0.4), layout="constrained")
+    for number, panel in enumerate(figure.subplots(rows, columns).flat):
+        if number >= len(top):
+            panel.set_axis_off()
+            continue
+        row = int(top[number])
+        entry = batch.iloc[row]
+        panel.set(xticks=[], yticks=[])
+        panel.imshow(_showable(images[row]), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+        panel.set_title(f"{entry['score']:.2f}", fontsize=7, pad=2)
+        colour = {"known": KNOWN, "novel": NOVEL}.get(entry.get("truth", ""), FAINT)
+        for spine in panel.spines.values():
+            spine.set(color=colour, linewidth=2.2)
+    frames = "   (frame: red = novel, blue = known)" if "truth" in batch else ""
+    figure.suptitle(f"highest disagreement in batch {run.batch_name}{frames}", fontsize=10)
+    return figure
+
+
+def _showable(image: torch.Tensor) -> np.ndarray:
+    return image.squeeze().numpy()
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    with files.replacing(path) as draft:
+        # No software version and date inside: the same run draws the same bytes.
+        figure.savefig(draft, format="png", dpi=130, metadata={"Software": None})
+    return path

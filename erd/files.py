@@ -1,0 +1,80 @@
+"""Files that are whole or not there: every output is written beside its place and moved in when complete."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from erd.errors import RunError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write to the yielded path; it becomes `path` at the end, and vanishes if anything goes wrong."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield draft
+        os.replace(draft, path)
+    except OSError as error:
+        if error.errno is None:  # not the file system's word
+            raise
+        raise RunError(f"cannot write {path}: {os.strerror(error.errno).lower()}; check space and rights") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def save_json(path: Path, value: Any) -> None:
+    with replacing(path) as draft:
+        draft.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def load_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def save_table(path: Path, table: pd.DataFrame) -> None:
+    with replacing(path) as draft:
+        table.to_parquet(draft, index=False)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """safetensors with `facts` as its header; one header key only, since safetensors keeps several in random order."""
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with replacing(path) as draft:
+        safetensors.torch.save_file(whole, draft, metadata={"erd": json.dumps(facts)})
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors, memory-mapped, and the facts."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(header.get("erd", "{}"))
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing; run the stage that writes it first") from None
+    except (OSError, safetensors.SafetensorError, json.JSONDecodeError) as error:
+        raise RunError(f"{path} cannot be read ({error}); delete it and run again") from error
+
+
+def load_facts(path: Path) -> dict[str, Any]:
+    """The facts alone."""
+    return load_tensors(path)[1]
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(value: Any) -> str:
+    """A hash of settings and hashes: the same for the same meaning."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

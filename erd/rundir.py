@@ -1,0 +1,92 @@
+"""Where everything of a run is: the one place that knows the names."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from erd.params import Settings
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class RunDir:
+    root: Path
+
+    @classmethod
+    def of(cls, settings: Settings, workspace: Path = Path()) -> "RunDir":
+        """runs/<batch>; without a name the scenario's, and the seed's where it is not the default."""
+        name = settings.data.batch or settings.data.scenario + (f"-seed{settings.seed}" if settings.seed else "")
+        return cls(workspace / RUNS / name)
+
+    @property
+    def batch_name(self) -> str:
+        return self.root.name
+
+    # ingest
+    @property
+    def labeled(self) -> Path:
+        return self.root / "data" / "labeled.safetensors"  # images, labels, part (an index into PARTS)
+
+    @property
+    def batch(self) -> Path:
+        return self.root / "data" / "batch.safetensors"  # images
+
+    @property
+    def holdout(self) -> Path:
+        return self.root / "data" / "holdout.safetensors"  # images
+
+    @property
+    def ingested(self) -> Path:
+        return self.root / "data" / "ingest.json"  # classes, sizes, warnings
+
+    @staticmethod
+    def manifest(packed: Path) -> Path:
+        return packed.with_suffix(".parquet")  # row → id, group, label, truth
+
+    @property
+    def quarantine(self) -> Path:
+        return self.root / "quarantine.csv"
+
+    # pretrain, finetune
+    @property
+    def pretrained(self) -> Path:
+        return self.root / "pretrained.safetensors"
+
+    def member(self, label: int) -> Path:
+        return self.root / "members" / f"{label}.safetensors"
+
+    @staticmethod
+    def history(net: Path) -> Path:
+        return net.with_suffix(".history.json")
+
+    @staticmethod
+    def checkpoint(net: Path) -> Path:
+        return net.with_name(f".{net.stem}.checkpoint.safetensors")
+
+    @staticmethod
+    def progress(net: Path) -> Path:
+        return net.with_name(f".{net.stem}.progress.json")
+
+    # score, evaluate
+    @property
+    def scores(self) -> Path:
+        return self.root / "scores.parquet"
+
+    @property
+    def reference_scores(self) -> Path:
+        return self.root / "reference_scores.parquet"  # C, or V in `paper` mode
+
+    @property
+    def holdout_scores(self) -> Path:
+        return self.root / "holdout_scores.parquet"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.json"
+
+    @property
+    def figures(self) -> Path:
+        return self.root / "figures"
+
+    def record(self, stage: str) -> Path:
+        return self.root / "stages" / f"{stage}.json"

@@ -1,0 +1,332 @@
+"""The stages as plain functions: settings and a run folder in, files out.
+
+`erd run` chains them, `erd stage NAME` runs one; flows and DVC call the same. A stage whose inputs, settings and outputs
+are unchanged is not run again: its record holds a key of what went in and the hashes of what came out, and both are
+checked, so a deleted or altered file is made again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from erd import __version__, compute, detection, evaluation, files, models, progress
+from erd import disagreement as scores_of
+from erd.data import ingest as packing
+from erd.data.batches import Mixture, Rows
+from erd.ensemble import CURVES, draw_labels, finetune_member, load_net, save_net
+from erd.errors import RunError
+from erd.params import Settings
+from erd.rundir import RunDir
+from erd.seeds import derive
+from erd.training import Examples, Recipe, fit, predict
+
+COMPARED = ("entropy", "max_softmax")  # columns of scores.parquet that are evaluated beside the score
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a stage left behind."""
+
+    stage: str
+    outputs: tuple[Path, ...]
+    reused: bool = False
+
+
+def ingest(settings: Settings, run: RunDir) -> Done:
+    """Read the scenario's images, or the inbox, and pack them. Always run: its inputs are the user's own files."""
+    collected = packing.collect(settings)
+    draw_labels(settings.finetune, collected.classes, settings.seed)  # an impossible K stops before anything is written
+    return Done("ingest", tuple(packing.write(collected, run)))
+
+
+def pretrain(settings: Settings, run: RunDir) -> Done:
+    """f̃: train on S, keep the best epoch on V."""
+    weights = Path(settings.model.weights) if settings.model.weights else None
+    outputs = [run.pretrained, run.history(run.pretrained)]
+    chosen = {"seed": settings.seed, "net": settings.model.net, "recipe": settings.pretrain.model_dump(),
+              "weights": files.sha256(weights) if weights and weights.exists() else None}  # fmt: skip
+
+    def work(key: str) -> None:
+        labeled = packing.read(run.labeled)
+        device = compute.device(settings.run)
+        train = labeled.rows("train")
+        mean, std = _channel_statistics(train)
+        model = models.build(
+            settings.model.net or "",
+            channels=len(mean),
+            image_size=labeled.images.shape[1],
+            classes=len(labeled.facts["classes"]),
+            seed=derive(settings.seed, "pretrain", "weights"),
+            mean=mean,
+            std=std,
+        )
+        if weights is not None:
+            models.load_weights(model, weights)
+        recipe = Recipe.of(settings.pretrain)
+        with compute.threads(settings.pretrain.threads), progress.bar(recipe.epochs, "pretrain") as shown:
+
+            def on_epoch(record: dict[str, float]) -> None:
+                shown.set_postfix_str(f"val accuracy {record['val_accuracy']:.3f}", refresh=False)
+                shown.update()
+
+            result = fit(
+                model.to(device),
+                Examples(Mixture(train, device=device), labeled.labels_of("train")),
+                Examples(Mixture(labeled.rows("val"), device=device), labeled.labels_of("val")),
+                recipe,
+                torch.Generator().manual_seed(derive(settings.seed, "pretrain")),
+                checkpoint=run.checkpoint(run.pretrained),
+                fingerprint=key,
+                on_epoch=on_epoch,
+            )
+        save_net(run.pretrained, model, result, {"classes": labeled.facts["classes"]})
+        files.save_json(run.history(run.pretrained), result.history)
+        run.checkpoint(run.pretrained).unlink(missing_ok=True)
+
+    return _once(run, "pretrain", chosen, [run.labeled], outputs, work)
+
+
+def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Done:
+    """One member: S ∪ {(x, c): x ∈ U}, and C among U where the calibration is `mixed`. Its number picks its GPU."""
+    path = run.member(label)
+    outputs = [path, run.history(path)]
+    recipe = Recipe.of(settings.finetune)
+    mixed = settings.detect.calibration == "mixed"
+    chosen = {"seed": settings.seed, "label": label, "mixed": mixed,
+              "recipe": settings.finetune.model_dump(exclude={"members", "labels"})}  # fmt: skip
+    report = progress.reporter(run.progress(path), recipe.epochs)
+
+    def work(key: str) -> None:
+        labeled, batch = packing.read(run.labeled), packing.read(run.batch)
+        pretrained, _ = load_net(run.pretrained, compute.device(settings.run, member))
+        unlabeled = [(batch.rows(), _curves(run))]
+        if mixed:
+            hidden = labeled.rows("calibration")
+            known_truth = CURVES.index("batch_known" if _truth(run.batch) is not None else "batch")
+            unlabeled.append((hidden, torch.full((len(hidden),), known_truth, dtype=torch.int8)))
+        model, result = finetune_member(
+            pretrained,
+            label,
+            (labeled.rows("train"), labeled.labels_of("train")),
+            unlabeled,
+            (labeled.rows("val"), labeled.labels_of("val")),
+            settings.finetune,
+            settings.seed,
+            checkpoint=run.checkpoint(path),
+            fingerprint=key,
+            on_epoch=report,
+        )
+        save_net(path, model, result, {"classes": labeled.facts["classes"], "label": label})
+        files.save_json(run.history(path), result.history)
+        run.checkpoint(path).unlink(missing_ok=True)
+
+    done = _once(run, f"finetune-{label}", chosen, [run.labeled, run.batch, run.pretrained], outputs, work)
+    report({"epoch": recipe.epochs})
+    return done
+
+
+def finetune_all(settings: Settings, run: RunDir) -> list[Done]:
+    """All members with the runner of the settings."""
+    labels = member_labels(settings, run)
+    for stale in run.member(0).parent.glob("*.safetensors"):  # of an earlier, larger or other ensemble
+        if not stale.name.startswith(".") and stale.stem not in map(str, labels):
+            stale.unlink()
+            run.history(stale).unlink(missing_ok=True)
+    jobs = [(settings, run, label, member) for member, label in enumerate(labels)]
+    epochs = Recipe.of(settings.finetune).epochs
+    with progress.watching([run.progress(run.member(label)) for label in labels], epochs, f"fine-tune ×{len(labels)}"):
+        return compute.run_all(settings.run, finetune, jobs)
+
+
+def score(settings: Settings, run: RunDir) -> Done:
+    """Algorithm 2: disagreement of the members on U (and T), p-values and flags against C, or V in `paper` mode."""
+    labels = member_labels(settings, run)
+    outputs = [run.scores, run.reference_scores, run.holdout_scores]
+    chosen = {"labels": labels, "score": settings.score.model_dump(), "detect": settings.detect.model_dump()}
+    inputs = [run.labeled, run.batch, run.holdout, run.pretrained, *(run.member(label) for label in labels)]
+
+    def work(key: str) -> None:
+        labeled = packing.read(run.labeled)
+        reference_part = "val" if settings.detect.calibration == "paper" else "calibration"
+        sets = {
+            run.reference_scores: labeled.rows(reference_part),
+            run.scores: packing.read(run.batch).rows(),
+            run.holdout_scores: packing.read(run.holdout).rows(),
+        }
+        device = compute.device(settings.run)
+        softmax: dict[Path, list[torch.Tensor]] = {path: [] for path in sets}
+        with compute.threads(settings.pretrain.threads):
+            for net in (run.pretrained, *(run.member(label) for label in labels)):
+                model, snapshots = load_net(net, device)
+                for path, rows in sets.items():
+                    softmax[path].append(predict(model, snapshots, Mixture(rows, device=device)))
+        reference = np.empty(0)
+        for path, (pretrained, *members) in softmax.items():
+            table = _score_table(torch.stack(members), pretrained, labeled.facts["classes"], settings)
+            if path == run.reference_scores:
+                reference = table["score"].to_numpy()
+            else:
+                table.insert(2, "p_value", detection.p_values(table["score"].to_numpy(), reference))
+                cut = detection.threshold(reference, settings.detect.fpr)
+                table.insert(3, "flagged", table["score"].to_numpy() > cut)
+            files.save_table(path, _with_manifest(table, path, run, reference_part))
+
+    return _once(run, "score", chosen, inputs, outputs, work)
+
+
+def evaluate(settings: Settings, run: RunDir) -> Done:
+    """metrics.json and the figures."""
+    from erd import figures  # matplotlib: only here
+
+    labels = member_labels(settings, run)
+    batch, holdout = pd.read_parquet(run.scores), pd.read_parquet(run.holdout_scores)
+    reference = pd.read_parquet(run.reference_scores)["score"].to_numpy()
+    pretrained = files.load_json(run.history(run.pretrained))
+    members = {label: files.load_json(run.history(run.member(label))) for label in labels}
+    metrics: dict[str, Any] = {"batch": run.batch_name, "scenario": settings.data.scenario}
+    metrics |= _quality(batch) | {f"holdout_{name}": value for name, value in _quality(holdout).items()}
+    metrics |= {
+        "images": len(batch),
+        "flagged": int(batch["flagged"].sum()),
+        "fpr_target": settings.detect.fpr,
+        "threshold": _finite(detection.threshold(reference, settings.detect.fpr)),
+        "val_accuracy": max(record["val_accuracy"] for record in pretrained),
+        "members": len(labels),
+        "sizes": files.load_json(run.ingested)["sizes"],
+    }
+    metrics["warnings"] = warnings = files.load_json(run.ingested)["warnings"]
+    if len(reference) < (needed := detection.images_needed(settings.detect.fpr)):
+        warnings.append(
+            f"nothing can be flagged: a false-positive rate of {settings.detect.fpr} takes at least {needed} "
+            f"calibration images and there are {len(reference)}; add labelled images or raise detect.fpr"
+        )
+    files.save_json(run.metrics, metrics)
+    best = {label: files.load_facts(run.member(label))["best_epoch"] for label in labels}
+    drawn = figures.draw_all(run, settings, batch, members, best)
+    return Done("evaluate", (run.metrics, *drawn))
+
+
+def finetune_here(settings: Settings, run: RunDir, label: int, member: int = 0) -> Done:
+    """One member in this process, with the threads a worker would have."""
+    with compute.threads(settings.run.threads):
+        return finetune(settings, run, label, member)
+
+
+def known_classes(run: RunDir) -> list[str]:
+    if not run.ingested.exists():
+        raise RunError(f"{run.ingested} is missing; run the stage ingest first")
+    return files.load_json(run.ingested)["classes"]
+
+
+def member_labels(settings: Settings, run: RunDir) -> list[int]:
+    """The artificial labels of this run, as numbers among its known classes."""
+    return draw_labels(settings.finetune, known_classes(run), settings.seed)
+
+
+def _once(
+    run: RunDir,
+    stage: str,
+    chosen: dict[str, Any],
+    inputs: Sequence[Path],
+    outputs: Sequence[Path],
+    work: Callable[[str], None],
+) -> Done:
+    """Do the work unless its record says that the same was done already and the outputs are still the same."""
+    if absent := [path for path in inputs if not path.exists()]:
+        raise RunError(f"{absent[0]} is missing; run the stage that writes it first")
+    key = files.digest([__version__, stage, chosen, [files.sha256(path) for path in inputs]])
+    record = run.record(stage)
+    if record.exists():
+        before = files.load_json(record)
+        hashes = {path.relative_to(run.root).as_posix(): files.sha256(path) for path in outputs if path.exists()}
+        if before["key"] == key and before["outputs"] == hashes:
+            return Done(stage, tuple(outputs), reused=True)
+        record.unlink()
+    started = datetime.now(UTC)
+    work(key)
+    hashes = {path.relative_to(run.root).as_posix(): files.sha256(path) for path in outputs}
+    times = {"started": started.isoformat(), "finished": datetime.now(UTC).isoformat()}
+    files.save_json(record, {"key": key, "outputs": hashes} | times)
+    return Done(stage, tuple(outputs))
+
+
+def _channel_statistics(rows: Rows) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of S per channel, of values 0..1; counted, so that no thread count changes a bit."""
+    channels = rows.images.shape[3] if rows.images.ndim == 4 else 1
+    counts = torch.zeros(channels, 256, dtype=torch.int64)
+    mixture = Mixture(rows)
+    for positions in torch.arange(len(rows)).split(8192):
+        images = mixture.take(positions)
+        for channel in range(channels):
+            counts[channel] += torch.bincount(images[..., channel].flatten(), minlength=256)
+    values = torch.arange(256, dtype=torch.float64) / 255
+    share = counts.double() / counts.sum(1, keepdim=True)
+    mean = share @ values
+    std = ((share @ values**2) - mean**2).clamp_min(0).sqrt()
+    return mean.tolist(), std.tolist()
+
+
+def _truth(packed: Path) -> np.ndarray | None:
+    """ "known" or "novel" for each image of a packed set; None where nobody knows."""
+    manifest = pd.read_parquet(RunDir.manifest(packed))
+    return manifest["truth"].to_numpy() if "truth" in manifest else None
+
+
+def _curves(run: RunDir) -> torch.Tensor:
+    """Which learning curve each image of the batch belongs to. It changes what is recorded, never what is learned."""
+    truth = _truth(run.batch)
+    if truth is None:
+        return torch.full((len(packing.read(run.batch).images),), CURVES.index("batch"), dtype=torch.int8)
+    codes = np.where(truth == "novel", CURVES.index("batch_novel"), CURVES.index("batch_known"))
+    return torch.from_numpy(codes.astype(np.int8))
+
+
+def _score_table(
+    members: torch.Tensor, pretrained: torch.Tensor, classes: list[str], settings: Settings
+) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "score": scores_of.disagreement(members, settings.score.distance).numpy(),
+            "predicted": np.array(classes)[pretrained.argmax(1).numpy()],
+            # For comparison: what the same ensemble and the classifier alone would say.
+            "entropy": scores_of.entropy_of_mean(members).numpy(),
+            "max_softmax": scores_of.max_softmax(pretrained[None]).numpy(),
+        }
+    )
+
+
+def _with_manifest(table: pd.DataFrame, path: Path, run: RunDir, reference_part: str) -> pd.DataFrame:
+    packed = {run.scores: run.batch, run.holdout_scores: run.holdout, run.reference_scores: run.labeled}[path]
+    manifest = pd.read_parquet(run.manifest(packed))
+    if path == run.reference_scores:
+        manifest = manifest[manifest["part"] == reference_part].reset_index(drop=True)
+    table.insert(0, "id", manifest["id"])
+    if "truth" in manifest:
+        table["truth"] = manifest["truth"]
+    return table
+
+
+def _quality(table: pd.DataFrame) -> dict[str, Any]:
+    """Detection figures of a scored set with truth; nothing of it (None) without."""
+    names = ("auroc", "tnr95", "aupr")
+    if "truth" not in table or table.empty:
+        return dict.fromkeys((*names, "realised_fpr", "power", *(f"{c}_{n}" for c in COMPARED for n in names)))
+    novel = (table["truth"] == "novel").to_numpy()
+    flagged = table["flagged"].to_numpy()
+    figures: dict[str, Any] = evaluation.detection_metrics(table["score"].to_numpy(), novel)
+    figures["realised_fpr"] = float(flagged[~novel].mean()) if (~novel).any() else None
+    figures["power"] = float(flagged[novel].mean()) if novel.any() else None
+    for compared in COMPARED:
+        other = evaluation.detection_metrics(table[compared].to_numpy(), novel)
+        figures |= {f"{compared}_{name}": value for name, value in other.items()}
+    return figures
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
