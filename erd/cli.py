@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from erd.params import Settings
 
 log = logging.getLogger("erd")
+SHOWN = {"ERD": "", "entropy of the mean": "entropy_", "max softmax, classifier alone": "max_softmax_"}
 STAGES = ("ingest", "pretrain", "finetune", "score", "evaluate")
 
 
@@ -142,9 +143,8 @@ def doctor(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.json:
         for key, value in found.items():
             if key != "problems":
-                print(
-                    f"{key:<10} {value if not isinstance(value, dict) else ', '.join(f'{k} {v}' for k, v in value.items())}"
-                )
+                listing = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+                print(f"{key:<18} {listing}")
         print("\n".join(f"problem: {problem}" for problem in found["problems"]) or "no problems found")
     return found
 
@@ -162,9 +162,8 @@ def _settings(arguments: argparse.Namespace) -> "Settings":
         "data.root": arguments.data,
         "run.runner": arguments.runner,
     }
-    return scenarios.resolve(
-        settings.override({key: value for key, value in given.items() if value is not None}, "the command")
-    )
+    said = {key: value for key, value in given.items() if value is not None}
+    return scenarios.resolve(settings.override(said, "the command line"))
 
 
 def _tell_ingested(folder: Any) -> None:
@@ -181,11 +180,7 @@ def _summary(metrics: dict[str, Any], folder: Any, written: Iterable[Path]) -> N
     for place, prefix in (("batch", ""), ("holdout", "holdout_")):
         if metrics[f"{prefix}auroc"] is None:
             continue
-        for name, key in (
-            ("ERD", ""),
-            ("entropy of the mean", "entropy_"),
-            ("max softmax, classifier alone", "max_softmax_"),
-        ):
+        for name, key in SHOWN.items():
             figures = {n: f"{metrics[f'{prefix}{key}{n}']:.3f}" for n in ("auroc", "tnr95", "aupr")}
             rows.append({"on the": place, "score": name} | figures)
     if rows:
@@ -227,13 +222,15 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
         return sub
 
+    def with_data(sub: argparse.ArgumentParser) -> None:
+        folder = os.environ.get("ERD_DATA")
+        sub.add_argument("--data", metavar="DIR", default=folder, help="folder with the image sets (or ERD_DATA)")
+
     def with_settings(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--scenario", metavar="S", help="a row of `erd scenarios` (default: params.yaml's)")
         sub.add_argument("--batch", metavar="B", help="the batch's name, e.g. 2026-W46; results go to runs/B")
         sub.add_argument("--inbox", metavar="DIR", help="folder of unlabelled images that is the batch")
-        sub.add_argument(
-            "--data", metavar="DIR", default=os.environ.get("ERD_DATA"), help="folder with the image sets (or ERD_DATA)"
-        )
+        with_data(sub)
         sub.add_argument("--set", metavar="a.b=v", action="append", default=[], help="override a setting; repeatable")
         sub.add_argument("--runner", metavar="R", help="process or serial")
         sub.add_argument("--params", metavar="FILE", help="settings file (default: params.yaml here, if there is one)")
@@ -244,10 +241,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--label", metavar="c", help="finetune: only the member with this artificial label")
     with_settings(one)
     command("scenarios", scenarios, "list the scenarios")
-    sub = command("doctor", doctor, "tell what is installed and what is wrong")
-    sub.add_argument(
-        "--data", metavar="DIR", default=os.environ.get("ERD_DATA"), help="folder with the image sets (or ERD_DATA)"
-    )
+    with_data(command("doctor", doctor, "tell what is installed and what is wrong"))
     return parser
 
 

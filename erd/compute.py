@@ -1,7 +1,7 @@
 """Devices, threads and worker processes: who computes where.
 
-Member i goes to GPU i mod n where there are GPUs. On the CPU every member has `run.threads` threads, whatever the number
-of workers: the same thread count is the same bytes, and two busy processes that share cores are many times slower.
+Member i goes to GPU i mod n where there are GPUs. On the CPU every member has `run.threads` threads, whatever the
+number of workers: the same thread count is the same bytes, and busy processes that share cores are many times slower.
 """
 
 import os

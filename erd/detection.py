@@ -21,8 +21,9 @@ def threshold(reference: np.ndarray, fpr: float) -> float:
 
     Infinite where there are fewer than 1/fpr − 1 reference images: no flag could keep the promise.
     """
-    allowed = math.floor(fpr * (len(reference) + 1) + 1e-9) - 1
-    return float(np.sort(reference)[::-1][allowed]) if allowed >= 0 else math.inf
+    possible = np.arange(1, len(reference) + 2) / (len(reference) + 1)  # p-values, computed as above
+    allowed = int((possible <= fpr).sum())
+    return float(np.sort(reference)[-allowed]) if allowed else math.inf
 
 
 def images_needed(fpr: float) -> int:

@@ -28,11 +28,15 @@ def disagreement(softmax: Tensor, distance: str = "tv") -> Tensor:
 
 
 def total_variation(softmax: Tensor) -> Tensor:
-    """Mean pairwise TV by sorting: Σ_{i<j} |a_i − a_j| = Σ_r (2r − K + 1) a_(r), so K log K work and no K×K memory."""
+    """Mean pairwise TV by sorting: K log K work and no K×K memory.
+
+    Σ_{i<j} |a_i − a_j| = Σ_r (2r − K + 1) a_(r) = Σ_r r (K − r) (a_(r+1) − a_(r)): r (K − r) pairs span the r-th gap. By
+    gaps nothing cancels, so the score is never below 0, and 0 where all agree.
+    """
     members = len(softmax)
-    ranked = softmax.sort(dim=0).values
-    weight = 2 * torch.arange(members, dtype=softmax.dtype, device=softmax.device) - members + 1
-    return torch.einsum("k,knc->n", weight, ranked) / (members * (members - 1))
+    gaps = softmax.sort(dim=0).values.diff(dim=0)
+    rank = torch.arange(1, members, dtype=softmax.dtype, device=softmax.device)
+    return torch.einsum("k,knc->n", rank * (members - rank), gaps) / (members * (members - 1))
 
 
 def pairwise(softmax: Tensor, distance: str = "tv") -> Tensor:

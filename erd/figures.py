@@ -66,7 +66,7 @@ def learning_curves(members: Mapping[int, History], best: Mapping[int, int], nam
     figure.supxlabel("epoch", fontsize=9)
     figure.supylabel("accuracy", fontsize=9)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False, fontsize=8)
     return figure
 
 
@@ -92,7 +92,7 @@ def score_histogram(batch: pd.DataFrame, reference: np.ndarray, cut: float) -> F
     axes.set_xlabel("disagreement (larger = more novel)")
     axes.set_ylabel("images")
     axes.set_yscale("symlog", linthresh=10)
-    axes.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
     _plain(axes)
     return figure
 

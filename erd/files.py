@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from torch import Tensor
 
 from erd.errors import RunError
 
+_UMASK = os.umask(0)  # can only be read by setting it
+os.umask(_UMASK)
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -23,13 +26,17 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield draft
+        draft.chmod(0o666 & ~_UMASK)  # safetensors writes for its owner alone
         os.replace(draft, path)
     except OSError as error:
         if error.errno is None:  # not the file system's word
             raise
         raise RunError(f"cannot write {path}: {os.strerror(error.errno).lower()}; check space and rights") from error
+    except safetensors.SafetensorError as error:  # its word for a full disk
+        raise RunError(f"cannot write {path}: {error}; check space and rights") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
 
 
 def save_json(path: Path, value: Any) -> None:
@@ -58,7 +65,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(header.get("erd", "{}"))
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, json.loads(header.get("erd", "{}"))
     except FileNotFoundError:
         raise RunError(f"{path} is missing; run the stage that writes it first") from None
     except (OSError, safetensors.SafetensorError, json.JSONDecodeError) as error:
@@ -66,7 +74,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_facts(path: Path) -> dict[str, Any]:
-    """The facts alone."""
+    """The facts alone; the tensors are mapped, not read."""
     return load_tensors(path)[1]
 
 

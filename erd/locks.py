@@ -23,12 +23,11 @@ def locked(folder: Path) -> Iterator[None]:
             f"cannot write to {folder}: {os.strerror(error.errno or 0).lower()}; check path and rights"
         ) from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(
-                f"another run is working in {folder}; wait for it, or give this one another --batch"
-            ) from None
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise RunError(f"another run is working in {folder}; wait for it, or give this one another --batch") from None
+    try:
         yield
     finally:
         with contextlib.suppress(OSError):

@@ -173,12 +173,12 @@ def _validate(raw: dict[str, Any], where: str) -> Settings:
         # pydantic's path goes on into list items and members of a union; the key ends before that
         parts = [str(part) for part in error["loc"]]
         key = ".".join(parts[:2]) if parts[0] in blocks else parts[0]
-        if error["type"] == "extra_forbidden":
+        if error["type"] in ("extra_forbidden", "invalid_key"):
             raise UserError(f"unknown setting '{key}' in {where}: {nearest(key, known | blocks)}") from None
         value: Any = raw
         for part in key.split("."):
             value = value[part]
         if key in blocks:
             raise UserError(f"'{key}' in {where} is a block with keys below it, not {value!r}") from None
-        hint = error["msg"].removeprefix("Input ").removeprefix("should be ")
-        raise UserError(f"setting '{key}' in {where} should be {hint}, not {value!r}") from None
+        hint = error["msg"].partition("should ")[2]  # after "Input" or "String"
+        raise UserError(f"setting '{key}' in {where} should {hint}, not {value!r}") from None

@@ -1,8 +1,9 @@
 """The scenarios as a table: which classes are known, which novel, how many images go where, which net, which training.
 
-A scenario fills every setting that params.yaml leaves `null`. Sizes are the paper's (Appendix: MNIST and FashionMNIST
-50K/10K/10K + 10K, SVHN and CIFAR 40K/10K/5K + 5K, all divided by two where half of the classes are known); the paper has
-no calibration set, and no holdout for the MNIST sets: those images are taken out of the training set, and `ingest` says so.
+A scenario fills every setting that params.yaml leaves `null`. Sizes are the paper's (appendix: MNIST and FashionMNIST
+50K/10K/10K + 10K, SVHN and CIFAR 40K/10K/5K + 5K, all divided by two where half of the classes are known). The paper
+has no calibration set, and no holdout for the MNIST sets: those images are taken out of the training set, and `ingest`
+says so.
 """
 
 import random

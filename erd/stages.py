@@ -1,8 +1,8 @@
 """The stages as plain functions: settings and a run folder in, files out.
 
-`erd run` chains them, `erd stage NAME` runs one; flows and DVC call the same. A stage whose inputs, settings and outputs
-are unchanged is not run again: its record holds a key of what went in and the hashes of what came out, and both are
-checked, so a deleted or altered file is made again.
+`erd run` chains them, `erd stage NAME` runs one. A stage whose inputs, settings and outputs are unchanged is not run
+again: its record holds a key of what went in and the hashes of what came out, and both are checked, so a deleted or
+altered file is made again.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Images on their way into a net: rows of memory-mapped uint8 sets, mixed, shuffled and augmented a whole batch at a time.
+"""Images on their way into a net: rows of memory-mapped uint8 sets, mixed, shuffled and augmented by the batch.
 
 Nothing is converted to float or copied beyond a few batches: a fine-tuning task sees S ∪ U as two files it maps, and
 the workers share the pages.
@@ -88,7 +88,7 @@ def to_nchw(images: Tensor) -> Tensor:
 
 
 def flip_and_crop(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Each image of N×H×W×C mirrored with probability ½ and cropped from a border of `PAD` black pixels, by indexing."""
+    """Each image of N×H×W×C mirrored with probability ½ and cropped out of a border of `PAD` black pixels."""
     count, height, width, channels = images.shape
 
     def draw(high: int) -> Tensor:

@@ -404,16 +404,15 @@ def _name(file: Path, root: Path) -> str:
 @contextmanager
 def _open_npz(file: Path) -> Iterator[NpzFile]:
     remedy = "make it with numpy.savez_compressed, or get it again"
-    try:
-        archive = np.load(file, allow_pickle=False)
-    except PermissionError:
-        raise
-    except Exception as error:  # BadZipFile, EOFError, ValueError, OSError, … by where it is broken
-        raise RunError(f"{file} is damaged or no .npz file ({_why(error)}): {remedy}") from error
-    if not isinstance(archive, NpzFile):
-        raise RunError(f"{file} holds a single array and is no .npz file: {remedy}")
-    with archive:
-        yield archive
+    with file.open("rb") as stream:  # numpy leaves a file open that is no good archive
+        try:
+            archive = np.load(stream, allow_pickle=False)
+        except Exception as error:  # BadZipFile, EOFError, ValueError, OSError, … by where it is broken
+            raise RunError(f"{file} is damaged or no .npz file ({_why(error)}): {remedy}") from error
+        if not isinstance(archive, NpzFile):
+            raise RunError(f"{file} holds a single array and is no .npz file: {remedy}")
+        with archive:
+            yield archive
 
 
 def _array(archive: NpzFile, key: str, file: Path) -> np.ndarray:
@@ -422,8 +421,6 @@ def _array(archive: NpzFile, key: str, file: Path) -> np.ndarray:
         raise RunError(f"{file} has no array '{key}': add it (found: {', '.join(archive.files) or 'none'})")
     try:
         return archive[key]
-    except PermissionError:
-        raise
     except Exception as error:
         if "allow_pickle" in str(error):
             remedy = "save numbers or strings instead, e.g. numpy.array(list_of_names, dtype=str)"

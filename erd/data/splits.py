@@ -74,7 +74,7 @@ def own_sizes(labeled: int, test: int, novel: int, *, inbox: bool) -> dict[str, 
     if inbox:
         return {"train": everything - everything // 10, "val": everything // 10, "calibration": everything // 10,
                 "batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}  # fmt: skip
-    stream = test // 2 or labeled // 5
+    stream = test // 2 if test else labeled // 5
     left = labeled - (0 if test else 2 * stream)
     return {"train": left - left // 10, "val": left // 10, "calibration": left // 10,
             "batch_known": stream, "batch_novel": novel // 2,
@@ -96,13 +96,13 @@ def _fit(sizes: Mapping[str, int], *, labeled: int, test: int, novel: int) -> tu
 
     fitted["holdout_borrowed"] = 0
     if test:
+        shrink(("train", "val"), labeled)
         missing = max(0, fitted["batch_known"] + fitted["holdout_known"] - test)
         borrowed = min(missing, fitted["train"] // 10, fitted["holdout_known"])
         fitted["holdout_known"] -= borrowed
         shrink(("batch_known", "holdout_known"), test)
         fitted["holdout_known"] += borrowed
         fitted["holdout_borrowed"] = borrowed
-        shrink(("train", "val"), labeled)
     else:
         shrink(("train", "val", "batch_known", "holdout_known"), labeled)
     shrink(("batch_novel", "holdout_novel"), novel)

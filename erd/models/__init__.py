@@ -155,8 +155,8 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _own_name(name: str) -> str:
-    """Our name for a tensor: others wrap their nets, and torchvision's files keep the names of older layers."""
-    name = re.sub(r"^(module\.|net\.)+", "", name)
+    """Our name for a tensor: a run numbers its snapshots, others wrap their nets, torchvision keeps older names."""
+    name = re.sub(r"^(0/|module\.|net\.)+", "", name)
     name = re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", name)
     name = name.replace(".downsample.", ".shortcut.")
     return name if name in ("mean", "std") else f"net.{name}"

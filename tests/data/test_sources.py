@@ -419,10 +419,10 @@ def test_own_data_needs_a_path(tmp_path: Path, name: str) -> None:
 def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = npz(tmp_path)
 
-    def denied(file: Path, **_: Any) -> None:  # root may read everything, so chmod would not show it
+    def denied(file: Path, *_: Any) -> None:  # root may read everything, so chmod would not show it
         raise PermissionError(13, "Permission denied", str(file))
 
-    monkeypatch.setattr(np, "load", denied)
+    monkeypatch.setattr(Path, "open", denied)
     refusal(RunError, "npz", "mine.npz", "Permission denied", "check its permissions", path=path)
 
 

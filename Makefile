@@ -1,0 +1,36 @@
+# Everything sets itself up in .venv: `make run` and `make test` need only Python 3.11 or newer and make.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help install run test lint bench clean
+
+help:  ## what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+
+install: $(STAMP)  ## the environment, with the exact versions of constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "erd needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -d .venv || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (some minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(STAMP)  ## the whole chain on the bundled digits
+	@$(BIN)/erd run
+
+test: lint  ## lint, types and all tests
+	@$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)  ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(STAMP)  ## detection quality on the bundled digits, 5 seeds
+	@$(BIN)/python benchmarks/quality.py --seeds 5 --json
+
+clean:  ## remove the environment and caches; runs and data stay
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
