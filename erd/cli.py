@@ -185,8 +185,10 @@ def _summary(metrics: dict[str, Any], folder: Any, written: Iterable[Path]) -> N
             rows.append({"on the": place, "score": name} | figures)
     if rows:
         _table(rows)
-        caught, wrong = metrics["power"], metrics["realised_fpr"]
-        print(f"\nflags caught {caught:.1%} of the novel images and hit {wrong:.1%} of the known ones")
+    if metrics["power"] is not None:
+        print(f"\nof the novel images {metrics['power']:.1%} are flagged")
+    if metrics["realised_fpr"] is not None:
+        print(f"of the known images {metrics['realised_fpr']:.1%} are flagged, wrongly")
     print(f"accuracy of the classifier on known classes (validation): {metrics['val_accuracy']:.3f}")
     for warning in metrics["warnings"]:
         print(f"note: {warning}")

@@ -5,6 +5,8 @@ number of workers: the same thread count is the same bytes, and busy processes t
 """
 
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -29,6 +31,7 @@ def device(run: Run, member: int = 0) -> torch.device:
         raise UserError("run.device is cuda but torch sees no GPU; set run.device=cpu or auto")
     if run.device == "cpu" or not gpus:
         return torch.device("cpu")
+    _deterministic()
     return torch.device("cuda", member % gpus)
 
 
@@ -49,7 +52,7 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def deterministic() -> None:
+def _deterministic() -> None:
     """GPU kernels that give the same bytes every time; the CPU's do so anyway."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.benchmark = False
@@ -63,7 +66,10 @@ def run_all(run: Run, function: Callable[..., Any], jobs: Sequence[tuple[Any, ..
             return [function(*job) for job in jobs]
     # Spawned, not forked: a fork of a process that has used threads or a GPU is broken.
     pool = ProcessPoolExecutor(
-        worker_count(run, len(jobs)), get_context("spawn"), initializer=_start_worker, initargs=(run.threads,)
+        worker_count(run, len(jobs)),
+        get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(run.threads, os.getpid()),
     )
     try:
         futures = [pool.submit(function, *job) for job in jobs]
@@ -78,5 +84,13 @@ def run_all(run: Run, function: Callable[..., Any], jobs: Sequence[tuple[Any, ..
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _start_worker(count: int) -> None:
+def _start_worker(count: int, parent: int) -> None:
     torch.set_num_threads(count)
+
+    def die_with_parent() -> None:
+        """A worker of a killed run must not train on beside the workers of the next one."""
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=die_with_parent, daemon=True).start()

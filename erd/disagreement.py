@@ -30,8 +30,8 @@ def disagreement(softmax: Tensor, distance: str = "tv") -> Tensor:
 def total_variation(softmax: Tensor) -> Tensor:
     """Mean pairwise TV by sorting: K log K work and no K×K memory.
 
-    Σ_{i<j} |a_i − a_j| = Σ_r (2r − K + 1) a_(r) = Σ_r r (K − r) (a_(r+1) − a_(r)): r (K − r) pairs span the r-th gap. By
-    gaps nothing cancels, so the score is never below 0, and 0 where all agree.
+    Σ_{i<j} |a_i − a_j| = Σ_r (2r − K + 1) a_(r) = Σ_r r (K − r) (a_(r+1) − a_(r)): r (K − r) pairs span the r-th gap.
+    By gaps nothing cancels: the score is never below 0, and 0 where all agree.
     """
     members = len(softmax)
     gaps = softmax.sort(dim=0).values.diff(dim=0)

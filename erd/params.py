@@ -32,7 +32,7 @@ _Loader.add_implicit_resolver(
 
 
 class Block(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Data(Block):

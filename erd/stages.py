@@ -20,7 +20,7 @@ from erd import disagreement as scores_of
 from erd.data import ingest as packing
 from erd.data.batches import Mixture, Rows
 from erd.ensemble import CURVES, draw_labels, finetune_member, load_net, save_net
-from erd.errors import RunError
+from erd.errors import RunError, UserError
 from erd.params import Settings
 from erd.rundir import RunDir
 from erd.seeds import derive
@@ -40,8 +40,12 @@ class Done:
 
 def ingest(settings: Settings, run: RunDir) -> Done:
     """Read the scenario's images, or the inbox, and pack them. Always run: its inputs are the user's own files."""
+    # What cannot work stops before anything is written.
+    compute.device(settings.run)
+    if settings.model.weights and not Path(settings.model.weights).is_file():
+        raise UserError(f"there is no file of weights at {settings.model.weights}; correct model.weights")
     collected = packing.collect(settings)
-    draw_labels(settings.finetune, collected.classes, settings.seed)  # an impossible K stops before anything is written
+    draw_labels(settings.finetune, collected.classes, settings.seed)
     return Done("ingest", tuple(packing.write(collected, run)))
 
 
@@ -50,7 +54,7 @@ def pretrain(settings: Settings, run: RunDir) -> Done:
     weights = Path(settings.model.weights) if settings.model.weights else None
     outputs = [run.pretrained, run.history(run.pretrained)]
     chosen = {"seed": settings.seed, "net": settings.model.net, "recipe": settings.pretrain.model_dump(),
-              "weights": files.sha256(weights) if weights and weights.exists() else None}  # fmt: skip
+              "weights": files.sha256(weights) if weights else None}  # fmt: skip
 
     def work(key: str) -> None:
         labeled = packing.read(run.labeled)
@@ -172,9 +176,9 @@ def score(settings: Settings, run: RunDir) -> Done:
             if path == run.reference_scores:
                 reference = table["score"].to_numpy()
             else:
-                table.insert(2, "p_value", detection.p_values(table["score"].to_numpy(), reference))
+                table.insert(1, "p_value", detection.p_values(table["score"].to_numpy(), reference))
                 cut = detection.threshold(reference, settings.detect.fpr)
-                table.insert(3, "flagged", table["score"].to_numpy() > cut)
+                table.insert(2, "flagged", table["score"].to_numpy() > cut)
             files.save_table(path, _with_manifest(table, path, run, reference_part))
 
     return _once(run, "score", chosen, inputs, outputs, work)
