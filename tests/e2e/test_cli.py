@@ -174,7 +174,7 @@ def test_a_bad_npz_is_one_sentence_and_leaves_nothing(spoil, said: list[str], tm
 
 
 def test_a_corrupt_npz_is_one_sentence(tmp_path: Path) -> None:
-    np.savez(tmp_path / "own.npz", **images(60, 3))
+    np.savez(tmp_path / "own.npz", **images(60, 3))  # type: ignore[arg-type]
     whole = (tmp_path / "own.npz").read_bytes()
     (tmp_path / "own.npz").write_bytes(whole[: len(whole) // 2])
     refused(erd("run", *OWN, *FAST, cwd=tmp_path), 1, "own.npz", "damaged")
@@ -183,7 +183,7 @@ def test_a_corrupt_npz_is_one_sentence(tmp_path: Path) -> None:
 def test_a_known_class_without_training_images_is_named(tmp_path: Path) -> None:
     own = images(60, 3)
     own |= {"x_test": own["x_train"], "y_test": np.arange(60) % 4}  # class 3 is only in the test part
-    np.savez(tmp_path / "own.npz", **own)
+    np.savez(tmp_path / "own.npz", **own)  # type: ignore[arg-type]
     refused(erd("run", *OWN, *FAST, cwd=tmp_path), 1, "no training image", "class 3")
 
 
