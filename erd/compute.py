@@ -7,8 +7,8 @@ number of workers: the same thread count is the same bytes, and busy processes t
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -59,29 +59,46 @@ def _deterministic() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
 
 
-def run_all(run: Run, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """`function(*job)` for every job with the runner of the settings; results in the order of the jobs."""
-    if run.runner == "serial":
-        with threads(run.threads):
-            return [function(*job) for job in jobs]
-    # Spawned, not forked: a fork of a process that has used threads or a GPU is broken.
-    pool = ProcessPoolExecutor(
-        worker_count(run, len(jobs)),
-        get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(run.threads, os.getpid()),
-    )
-    try:
-        futures = [pool.submit(function, *job) for job in jobs]
-        for future in as_completed(futures):
-            future.result()  # the first failure ends the rest
-        return [future.result() for future in futures]
-    except BrokenProcessPool as error:
-        raise RunError(
-            "a worker process died (killed, or out of memory); run the same command again: what is finished is kept"
-        ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+class Workers:
+    """The processes that train members, started once and shared by all of them; or this process, one job at a time.
+
+    with Workers(settings.run, jobs=5) as workers:
+        workers.call(function, *arguments)   # waits for the result; call it from as many threads as there are jobs
+    """
+
+    def __init__(self, run: Run, jobs: int) -> None:
+        self.run, self.count = run, worker_count(run, jobs)
+        self._pool: ProcessPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if self.run.runner == "serial":
+            with self._lock, threads(self.run.threads):
+                return function(*arguments)
+        with self._lock:
+            # Spawned, not forked: a fork of a process that has used threads or a GPU is broken.
+            pool = self._pool = self._pool or ProcessPoolExecutor(
+                self.count,
+                get_context("spawn"),
+                initializer=_start_worker,
+                initargs=(self.run.threads, os.getpid()),
+            )
+        try:
+            return pool.submit(function, *arguments).result()
+        except BrokenProcessPool as error:
+            with self._lock:
+                if self._pool is pool:
+                    self._pool = None  # another try gets new processes
+            raise RunError(
+                "a worker process died (killed, or out of memory); run the same command again: what is finished is kept"
+            ) from error
 
 
 def _start_worker(count: int, parent: int) -> None:

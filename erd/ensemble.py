@@ -23,8 +23,7 @@ CURVES = ("train", "batch_known", "batch_novel", "batch")  # learning curves; th
 
 def draw_labels(finetune: Finetune, classes: Sequence[str], seed: int) -> list[int]:
     """The K artificial labels: the ones asked for, by name or number, else drawn with the seed."""
-    count = finetune.members
-    assert count is not None
+    count = min(3, len(classes)) if finetune.members is None else finetune.members
     if count < 2:
         raise UserError(f"finetune.members is {count}; members can only disagree if there are two or more")
     if count > len(classes):

@@ -16,21 +16,32 @@ def locked(folder: Path) -> Iterator[None]:
     The lock is on the folder itself and dies with the process: a killed run leaves nothing to clean up.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise RunError(
-            f"cannot write to {folder}: {os.strerror(error.errno or 0).lower()}; check path and rights"
-        ) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        handle = _take(folder)
     except BlockingIOError:
-        os.close(handle)
         raise RunError(f"another run is working in {folder}; wait for it, or give this one another --batch") from None
+    except OSError as error:
+        why = os.strerror(error.errno or 0).lower()
+        raise RunError(f"cannot write to {folder}: {why}; check path and rights") from error
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             folder.rmdir()
             folder.parent.rmdir()
+        os.close(handle)
+
+
+def _take(folder: Path) -> int:
+    """An open and locked handle of the folder."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A run that ended between the two calls above may have removed the folder we hold: then once more.
+            if folder.exists() and os.path.samestat(os.fstat(handle), folder.stat()):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
         os.close(handle)

@@ -140,7 +140,8 @@ def load(path: Path | None = None, overrides: Iterable[str] = ()) -> Settings:
             raise UserError(f"{path} is not valid YAML{line}; correct it or start again from params.yaml") from error
         if not isinstance(loaded, dict | None):
             raise UserError(f"{path} must hold blocks such as 'finetune:' with keys below, not {loaded!r}")
-        raw = loaded or {}
+        # A block whose keys are all commented out means the defaults.
+        raw = {key: {} if value is None else value for key, value in (loaded or {}).items()}
     settings = _validate(raw, str(path))
     for text in overrides:
         key, equals, value = text.partition("=")

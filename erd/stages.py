@@ -5,7 +5,9 @@ again: its record holds a key of what went in and the hashes of what came out, a
 altered file is made again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -136,16 +138,27 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
 
 
 def finetune_all(settings: Settings, run: RunDir) -> list[Done]:
-    """All members with the runner of the settings."""
+    """All members, side by side in the workers of the settings."""
     labels = member_labels(settings, run)
-    for stale in run.member(0).parent.glob("*.safetensors"):  # of an earlier, larger or other ensemble
+    with members_underway(settings, run, labels), compute.Workers(settings.run, len(labels)) as workers:
+
+        def one(member: int, label: int) -> Done:
+            return workers.call(finetune, settings, run, label, member)
+
+        with ThreadPoolExecutor(len(labels)) as waiting:
+            return list(waiting.map(one, range(len(labels)), labels))
+
+
+@contextmanager
+def members_underway(settings: Settings, run: RunDir, labels: Sequence[int]) -> Iterator[None]:
+    """Around the fine-tuning of an ensemble: clears away members of another one, and draws the progress."""
+    for stale in run.member(0).parent.glob("*.safetensors"):
         if not stale.name.startswith(".") and stale.stem not in map(str, labels):
             stale.unlink()
             run.history(stale).unlink(missing_ok=True)
-    jobs = [(settings, run, label, member) for member, label in enumerate(labels)]
     epochs = Recipe.of(settings.finetune).epochs
     with progress.watching([run.progress(run.member(label)) for label in labels], epochs, f"fine-tune ×{len(labels)}"):
-        return compute.run_all(settings.run, finetune, jobs)
+        yield
 
 
 def score(settings: Settings, run: RunDir) -> Done:
@@ -200,7 +213,7 @@ def evaluate(settings: Settings, run: RunDir) -> Done:
         "flagged": int(batch["flagged"].sum()),
         "fpr_target": settings.detect.fpr,
         "threshold": _finite(detection.threshold(reference, settings.detect.fpr)),
-        "val_accuracy": max(record["val_accuracy"] for record in pretrained),
+        "val_accuracy": pretrained[files.load_facts(run.pretrained)["best_epoch"] - 1]["val_accuracy"],
         "members": len(labels),
         "sizes": files.load_json(run.ingested)["sizes"],
     }

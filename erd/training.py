@@ -4,6 +4,7 @@ A killed and resumed fit ends with the same bytes as an undisturbed one: everyth
 the checkpoint holds its state with the weights, the optimizer and what is kept so far.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 from erd import files
 from erd.data.batches import Mixture, in_order, shuffled
+from erd.errors import RunError
 from erd.models import Classifier, uses_convolutions
 from erd.params import Finetune, Training
 
@@ -124,6 +126,9 @@ def fit(
                 if ema:
                     # A plain mean until `ema_steps` steps are done, so that the starting weights do not linger.
                     torch._foreach_lerp_(ema, list(followed.values()), max(1 / recipe.ema_steps, 1 / steps))
+        if not math.isfinite(loss_sum.item()):
+            remedy = "lower its learning rate (pretrain.lr or finetune.lr)"
+            raise RunError(f"training diverged in epoch {len(result.history) + 1}: the loss is no number; {remedy}")
         val_loss, val_accuracy = evaluate(model, val)
         record = {"epoch": len(result.history) + 1, "loss": loss_sum.item() / len(train),
                   "val_loss": val_loss, "val_accuracy": val_accuracy}  # fmt: skip
@@ -149,7 +154,7 @@ def evaluate(model: Classifier, examples: Examples) -> tuple[float, float]:
     model.eval()
     labels = examples.labels.to(next(model.parameters()).device)
     logits = torch.cat([model(images) for images in in_order(examples.images, EVAL_BATCH)])
-    return F.cross_entropy(logits, labels).item(), (logits.argmax(1) == labels).float().mean().item()
+    return F.cross_entropy(logits, labels).item(), (logits.argmax(1) == labels).sum().item() / len(labels)
 
 
 @torch.inference_mode()

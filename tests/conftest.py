@@ -6,10 +6,12 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("ERD_DATA", None)
 
+import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)
+hypothesis.settings.load_profile("ci")  # the same examples every time, and no deadline on a busy machine
 
 
 @pytest.hookimpl(hookwrapper=True)

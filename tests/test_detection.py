@@ -4,12 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from erd import detection
-
-settings.load_profile("ci")  # no deadline: machines are busy
 
 few_values = st.integers(0, 6).map(lambda n: n / 4)  # few of them: many ties
 scores = st.lists(few_values, min_size=1, max_size=60).map(np.array)

@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import erd.vision  # noqa: F401 – makes the torchvision that pytorch-ood needs importable
 from erd import evaluation
-
-settings.load_profile("ci")  # no deadline: machines are busy
 
 few_values = st.lists(st.integers(0, 12), min_size=1, max_size=80).map(lambda v: np.array(v) / 8)  # ties abound
 many_values = st.tuples(st.integers(0, 2**32), st.integers(1, 80)).map(

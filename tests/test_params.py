@@ -104,7 +104,6 @@ WRONG_FILES = {
     "seed: 'one\n\n  two'": "setting 'seed' in FILE should be a valid integer, not 'one\\ntwo'",
     "finetune: 3": "'finetune' in FILE is a block with keys below it, not 3",
     "finetune: [epochs]": "'finetune' in FILE is a block with keys below it, not ['epochs']",
-    "finetune:": "'finetune' in FILE is a block with keys below it, not None",
     "- seed\n- data": "FILE must hold blocks such as 'finetune:' with keys below, not ['seed', 'data']",
     "just text": "FILE must hold blocks such as 'finetune:' with keys below, not 'just text'",
     "seed: 0\ndata: {scenario: [": "FILE is not valid YAML at line 2; correct it or start again from params.yaml",

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from erd import compute, params, scenarios, stages
+from erd.errors import RunError
 from erd.params import Settings
 from erd.rundir import RunDir
 
@@ -221,8 +222,10 @@ def test_workers_do_not_outlive_a_killed_run(tmp_path: Path) -> None:
 
 
 def test_a_death_of_a_worker_is_one_sentence() -> None:
-    with pytest.raises(stages.RunError, match="a worker process died"):
-        compute.run_all(params.Run(workers=1), os._exit, [(1,)])
+    with compute.Workers(params.Run(workers=1), jobs=1) as workers:
+        with pytest.raises(RunError, match="a worker process died"):
+            workers.call(os._exit, 1)
+        assert workers.call(os.getpid) != os.getpid(), "a new try gets a new worker"
 
 
 def test_member_goes_to_its_device_and_workers_fit_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

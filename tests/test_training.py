@@ -8,6 +8,7 @@ import torch
 
 from erd import models
 from erd.data.batches import Mixture, Rows
+from erd.errors import RunError
 from erd.training import Examples, Fit, Recipe, State, evaluate, fit, predict
 
 RECIPE = Recipe(
@@ -190,6 +191,11 @@ def test_patience_ends_a_fit_that_no_longer_improves_and_zero_never_does() -> No
     assert epochs < 40
     assert accuracies.index(max(accuracies)) == epochs - 3, "two epochs without a better one, then the end"
     assert len(train(replace(RECIPE, epochs=12, patience=0)).history) == 12
+
+
+def test_training_that_diverges_is_one_sentence() -> None:
+    with pytest.raises(RunError, match=r"diverged in epoch 1.*learning rate"):
+        train(replace(RECIPE, optimizer="sgd", lr=1e30))
 
 
 def test_the_learning_rate_falls_at_its_milestones(tmp_path: Path) -> None:

@@ -5,13 +5,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from erd.data.batches import CHUNK, PAD, Mixture, Rows, flip_and_crop, in_order, shuffled
-
-settings.load_profile("ci")  # no deadline: machines are busy
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -11,8 +11,6 @@ from erd.data.sources import Images
 from erd.data.splits import Splits, own_sizes, split
 from erd.errors import RunError
 
-settings.load_profile("ci")  # no deadline: machines are busy
-
 LABELED = ("train", "val", "calibration")
 KNOWN = (*LABELED, "batch_known", "holdout_known")
 NOVEL = ("batch_novel", "holdout_novel")
@@ -141,6 +139,14 @@ def test_whole_groups_fill_the_parts_as_far_as_they_go() -> None:
         "val: 90 images instead of 95: whole groups did not fit",
         "holdout_known: 90 images instead of 97: whole groups did not fit",
     )
+
+
+def test_a_patient_with_known_and_novel_images_may_be_trained_on_and_then_has_no_novel_ones() -> None:
+    known, novel = pool(100, range(100)), pool(100, range(100), prefix="n")
+    sizes = dict.fromkeys(SIZES, 0) | {"train": 60, "val": 20, "batch_known": 20, "batch_novel": 100}
+    splits = split(known, np.zeros(100, bool), novel, sizes, 0)
+    assert (len(splits["train"]), len(splits["val"]), len(splits["batch_known"])) == (60, 20, 20)
+    assert set(novel.groups[splits["batch_novel"]]) == set(known.groups[splits["batch_known"]])
 
 
 def test_a_patient_in_training_takes_no_part_in_the_batch_whatever_the_official_split_says() -> None:
