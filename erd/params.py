@@ -97,6 +97,16 @@ class Detect(Block):
     fpr: Share = 0.05
 
 
+class Track(Block):
+    experiment: str | None = None
+
+
+class Registry(Block):
+    model: str | None = None
+    accuracy_drop: Annotated[float, Field(ge=0, le=1)] = 0.01
+    auroc_drop: Annotated[float, Field(ge=0, le=1)] = 0.02
+
+
 class Run(Block):
     runner: Literal["serial", "process"] = "process"
     workers: Positive | None = None
@@ -112,6 +122,8 @@ class Settings(Block):
     finetune: Finetune = Finetune()
     score: Score = Score()
     detect: Detect = Detect()
+    track: Track = Track()
+    registry: Registry = Registry()
     run: Run = Run()
 
     def override(self, values: dict[str, Any], where: str = "settings") -> "Settings":

@@ -77,8 +77,20 @@ class RunDir:
         return self.root / "reference_scores.parquet"  # C, or V in `paper` mode
 
     @property
+    def validation_scores(self) -> Path:
+        return self.root / "validation_scores.parquet"  # V, on which no member was trained
+
+    @property
     def holdout_scores(self) -> Path:
         return self.root / "holdout_scores.parquet"
+
+    @property
+    def settings(self) -> Path:
+        return self.root / "settings.json"  # all decided, and nothing of this machine: what `erd reproduce` runs again
+
+    @property
+    def tracked(self) -> Path:
+        return self.root / "mlflow.json"  # the MLflow run, and what of it was sent
 
     @property
     def metrics(self) -> Path:

@@ -23,10 +23,11 @@ from erd.data import ingest as packing
 from erd.data.batches import Mixture, Rows
 from erd.ensemble import CURVES, draw_labels, finetune_member, load_net, save_net
 from erd.errors import RunError, UserError
+from erd.models import Classifier
 from erd.params import Settings
 from erd.rundir import RunDir
 from erd.seeds import derive
-from erd.training import Examples, Recipe, fit, predict
+from erd.training import Examples, Recipe, State, fit, predict
 
 COMPARED = ("entropy", "max_softmax")  # columns of scores.parquet that are evaluated beside the score
 
@@ -164,35 +165,24 @@ def members_underway(settings: Settings, run: RunDir, labels: Sequence[int]) -> 
 def score(settings: Settings, run: RunDir) -> Done:
     """Algorithm 2: disagreement of the members on U (and T), p-values and flags against C, or V in `paper` mode."""
     labels = member_labels(settings, run)
-    outputs = [run.scores, run.reference_scores, run.holdout_scores]
+    outputs = [run.scores, run.reference_scores, run.validation_scores, run.holdout_scores]
+    reference_part = "val" if settings.detect.calibration == "paper" else "calibration"
     chosen = {"labels": labels, "score": settings.score.model_dump(), "detect": settings.detect.model_dump()}
     inputs = [run.labeled, run.batch, run.holdout, run.pretrained, *(run.member(label) for label in labels)]
 
     def work(key: str) -> None:
-        labeled = packing.read(run.labeled)
-        reference_part = "val" if settings.detect.calibration == "paper" else "calibration"
-        sets = {
-            run.reference_scores: labeled.rows(reference_part),
-            run.scores: packing.read(run.batch).rows(),
-            run.holdout_scores: packing.read(run.holdout).rows(),
-        }
         device = compute.device(settings.run)
-        softmax: dict[Path, list[torch.Tensor]] = {path: [] for path in sets}
-        with compute.threads(settings.pretrain.threads):
-            for net in (run.pretrained, *(run.member(label) for label in labels)):
-                model, snapshots = load_net(net, device)
-                for path, rows in sets.items():
-                    softmax[path].append(predict(model, snapshots, Mixture(rows, device=device)))
-        reference = np.empty(0)
-        for path, (pretrained, *members) in softmax.items():
-            table = _score_table(torch.stack(members), pretrained, labeled.facts["classes"], settings)
-            if path == run.reference_scores:
-                reference = table["score"].to_numpy()
-            else:
-                table.insert(1, "p_value", detection.p_values(table["score"].to_numpy(), reference))
-                cut = detection.threshold(reference, settings.detect.fpr)
-                table.insert(2, "flagged", table["score"].to_numpy() > cut)
-            files.save_table(path, _with_manifest(table, path, run, reference_part))
+        nets = [load_net(net, device) for net in (run.pretrained, *(run.member(label) for label in labels))]
+        reference = _scored(run, run.labeled, reference_part, nets, settings)
+        files.save_table(run.reference_scores, reference)
+        files.save_table(run.validation_scores, _scored(run, run.labeled, "val", nets, settings))
+        known = reference["score"].to_numpy()
+        for path, packed in ((run.scores, run.batch), (run.holdout_scores, run.holdout)):
+            table = _scored(run, packed, None, nets, settings)
+            values = table["score"].to_numpy()
+            table.insert(2, "p_value", detection.p_values(values, known))
+            table.insert(3, "flagged", values > detection.threshold(known, settings.detect.fpr))
+            files.save_table(path, table)
 
     return _once(run, "score", chosen, inputs, outputs, work)
 
@@ -304,29 +294,28 @@ def _curves(run: RunDir) -> torch.Tensor:
     return torch.from_numpy(codes.astype(np.int8))
 
 
-def _score_table(
-    members: torch.Tensor, pretrained: torch.Tensor, classes: list[str], settings: Settings
+def _scored(
+    run: RunDir, packed: Path, part: str | None, nets: list[tuple[Classifier, list[State]]], settings: Settings
 ) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "score": scores_of.disagreement(members, settings.score.distance).numpy(),
-            "predicted": np.array(classes)[pretrained.argmax(1).numpy()],
-            # For comparison: what the same ensemble and the classifier alone would say.
-            "entropy": scores_of.entropy_of_mean(members).numpy(),
-            "max_softmax": scores_of.max_softmax(pretrained[None]).numpy(),
-        }
-    )
-
-
-def _with_manifest(table: pd.DataFrame, path: Path, run: RunDir, reference_part: str) -> pd.DataFrame:
-    packed = {run.scores: run.batch, run.holdout_scores: run.holdout, run.reference_scores: run.labeled}[path]
-    manifest = pd.read_parquet(run.manifest(packed))
-    if path == run.reference_scores:
-        manifest = manifest[manifest["part"] == reference_part].reset_index(drop=True)
-    table.insert(0, "id", manifest["id"])
-    if "truth" in manifest:
-        table["truth"] = manifest["truth"]
-    return table
+    """One row an image of a packed set, or of a part of it. The first net is the classifier, the others are members."""
+    images = packing.read(packed)
+    device = next(nets[0][0].parameters()).device
+    rows = Mixture(images.rows(part) if part else images.rows(), device=device)
+    with compute.threads(settings.pretrain.threads):
+        classifier, *others = (predict(model, snapshots, rows) for model, snapshots in nets)
+    members = torch.stack(others)
+    manifest = pd.read_parquet(RunDir.manifest(packed))
+    if part:
+        manifest = manifest[manifest["part"] == part].reset_index(drop=True)
+    table = {
+        "id": manifest["id"],
+        "score": scores_of.disagreement(members, settings.score.distance).numpy(),
+        "predicted": np.array(known_classes(run))[classifier.argmax(1).numpy()],
+        # For comparison: what the same ensemble and the classifier alone would say.
+        "entropy": scores_of.entropy_of_mean(members).numpy(),
+        "max_softmax": scores_of.max_softmax(classifier[None]).numpy(),
+    }
+    return pd.DataFrame(table | ({"truth": manifest["truth"]} if "truth" in manifest else {}))
 
 
 def _quality(table: pd.DataFrame) -> dict[str, Any]:
