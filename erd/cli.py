@@ -150,20 +150,17 @@ def doctor(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _settings(arguments: argparse.Namespace) -> "Settings":
-    """params.yaml of the workspace, then what the command line says, all decided."""
-    from erd import params, scenarios
+    from erd.scenarios import settings_for
 
-    path = Path(arguments.params) if arguments.params else Path("params.yaml")
-    settings = params.load(path if arguments.params or path.exists() else None, arguments.set)
-    given = {
-        "data.scenario": arguments.scenario,
-        "data.batch": arguments.batch,
-        "data.inbox": arguments.inbox,
-        "data.root": arguments.data,
-        "run.runner": arguments.runner,
-    }
-    said = {key: value for key, value in given.items() if value is not None}
-    return scenarios.resolve(settings.override(said, "the command line"))
+    return settings_for(
+        params=Path(arguments.params) if arguments.params else None,
+        overrides=arguments.set,
+        scenario=arguments.scenario,
+        batch=arguments.batch,
+        inbox=arguments.inbox,
+        data=arguments.data,
+        runner=arguments.runner,
+    )
 
 
 def _tell_ingested(folder: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from erd.errors import RunError, UserError
+from erd.errors import UserError, WorkerDied
 from erd.params import Run
 
 
@@ -96,7 +96,7 @@ class Workers:
             with self._lock:
                 if self._pool is pool:
                     self._pool = None  # another try gets new processes
-            raise RunError(
+            raise WorkerDied(
                 "a worker process died (killed, or out of memory); run the same command again: what is finished is kept"
             ) from error
 

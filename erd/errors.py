@@ -16,6 +16,10 @@ class RunError(UserError):
     exit_code = 1
 
 
+class WorkerDied(RunError):
+    """A process was killed from outside: the same work may succeed in a new one."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`did you mean 'x'?` where something known is close to `word`, else what is known."""
     known = sorted(known)

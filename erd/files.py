@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -76,6 +77,11 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def load_facts(path: Path) -> dict[str, Any]:
     """The facts alone; the tensors are mapped, not read."""
     return load_tensors(path)[1]
+
+
+def copy(source: Path, target: Path) -> None:
+    with replacing(target) as draft:
+        shutil.copyfile(source, draft)
 
 
 def sha256(path: Path) -> str:

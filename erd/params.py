@@ -126,9 +126,16 @@ class Settings(Block):
     registry: Registry = Registry()
     run: Run = Run()
 
+    @property
+    def scenario_name(self) -> str:
+        """What a batch without a name is called: as its scenario, and the seed where it is not the default."""
+        return self.data.scenario + (f"-seed{self.seed}" if self.seed else "")
+
     def override(self, values: dict[str, Any], where: str = "settings") -> "Settings":
         """A copy with `values` such as {"finetune.epochs": 3}, checked like a file."""
         raw = self.model_dump()
+        if self.data.batch == self.scenario_name:
+            raw["data"]["batch"] = None  # a name that says no more than null goes with the scenario and the seed
         for key, value in values.items():
             block, _, leaf = key.rpartition(".")
             target = raw.get(block) if block else raw

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from erd import files
 
 EVERY = 0.3  # seconds
+TELL = 0.05  # share of the work between two calls of `on_progress`, which may be slow
 
 
 def reporter(path: Path, epochs: int) -> Callable[[dict[str, float]], None]:
@@ -26,18 +27,24 @@ def bar(total: int, what: str) -> tqdm:
 
 
 @contextmanager
-def watching(paths: Sequence[Path], epochs: int, what: str) -> Iterator[None]:
-    """Draw one bar over all members while the block runs."""
+def watching(
+    paths: Sequence[Path], epochs: int, what: str, on_progress: Callable[[float], None] = lambda share: None
+) -> Iterator[None]:
+    """Draw one bar over all members while the block runs, and tell `on_progress` the share that is done."""
     for path in paths:
         path.unlink(missing_ok=True)
     finished = threading.Event()
 
     def draw() -> None:
+        told = 0.0
         with bar(len(paths) * epochs, what) as shown:
             while True:
                 last = finished.wait(EVERY)
                 done = sum(files.load_json(path)["epoch"] for path in paths if path.exists())
                 shown.update(int(done) - shown.n)
+                share = done / (len(paths) * epochs)
+                if share >= told + TELL or (last and share > told):
+                    on_progress(told := share)
                 if last:
                     return
 

@@ -14,9 +14,8 @@ class RunDir:
 
     @classmethod
     def of(cls, settings: Settings, workspace: Path = Path()) -> "RunDir":
-        """runs/<batch>; without a name the scenario's, and the seed's where it is not the default."""
-        name = settings.data.batch or settings.data.scenario + (f"-seed{settings.seed}" if settings.seed else "")
-        return cls(workspace / RUNS / name)
+        """runs/<batch>, and the scenario's name where the batch has none."""
+        return cls(workspace / RUNS / (settings.data.batch or settings.scenario_name))
 
     @property
     def batch_name(self) -> str:
@@ -54,6 +53,9 @@ class RunDir:
 
     def member(self, label: int) -> Path:
         return self.root / "members" / f"{label}.safetensors"
+
+    def finetuned(self, label: int) -> Path:
+        return self.root / "finetune" / str(label)  # folder: the member's files once more; empty where it is no member
 
     @staticmethod
     def history(net: Path) -> Path:
@@ -95,6 +97,10 @@ class RunDir:
     @property
     def metrics(self) -> Path:
         return self.root / "metrics.json"
+
+    @property
+    def plots(self) -> Path:
+        return self.root / "plots"  # numbers behind the figures, for `dvc plots`
 
     @property
     def figures(self) -> Path:

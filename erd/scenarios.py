@@ -7,11 +7,13 @@ says so.
 """
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from erd.errors import UserError, nearest
-from erd.params import Settings
+from erd.params import Settings, load
 
 # Training settings by net, from the paper's appendix. ERD++ fine-tunes on the pretraining schedule.
 _MLP = {"epochs": 10, "batch_size": 128, "optimizer": "adam", "lr": 1e-3, "momentum": 0.0, "weight_decay": 0.0,
@@ -163,3 +165,26 @@ def resolve(settings: Settings) -> Settings:
         if asked[block][name] is None:
             open_ones[key] = value
     return settings.override(open_ones)
+
+
+def settings_for(
+    *,
+    params: Path | None = None,
+    overrides: Iterable[str] = (),
+    scenario: str | None = None,
+    batch: str | None = None,
+    inbox: str | None = None,
+    data: str | None = None,
+    runner: str | None = None,
+) -> Settings:
+    """What a command or a flow runs with: params.yaml of the workspace, then what was said, all decided."""
+    path = params or (Path("params.yaml") if Path("params.yaml").exists() else None)
+    said = {
+        "data.scenario": scenario,
+        "data.batch": batch,
+        "data.inbox": inbox,
+        "data.root": data,
+        "run.runner": runner,
+    }
+    settings = load(path, overrides)
+    return resolve(settings.override({k: v for k, v in said.items() if v is not None}, "the command line"))

@@ -5,6 +5,8 @@ again: its record holds a key of what went in and the hashes of what came out, a
 altered file is made again.
 """
 
+import logging
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ from erd.rundir import RunDir
 from erd.seeds import derive
 from erd.training import Examples, Recipe, State, fit, predict
 
+log = logging.getLogger("erd")
 COMPARED = ("entropy", "max_softmax")  # columns of scores.parquet that are evaluated beside the score
 
 
@@ -135,6 +138,8 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
 
     done = _once(run, f"finetune-{label}", chosen, [run.labeled, run.batch, run.pretrained], outputs, work)
     report({"epoch": recipe.epochs})
+    for file in outputs:
+        files.copy(file, run.finetuned(label) / file.name)
     return done
 
 
@@ -151,20 +156,23 @@ def finetune_all(settings: Settings, run: RunDir) -> list[Done]:
 
 
 @contextmanager
-def members_underway(settings: Settings, run: RunDir, labels: Sequence[int]) -> Iterator[None]:
+def members_underway(
+    settings: Settings, run: RunDir, labels: Sequence[int], on_progress: Callable[[float], None] = lambda share: None
+) -> Iterator[None]:
     """Around the fine-tuning of an ensemble: clears away members of another one, and draws the progress."""
-    for stale in run.member(0).parent.glob("*.safetensors"):
-        if not stale.name.startswith(".") and stale.stem not in map(str, labels):
-            stale.unlink()
-            run.history(stale).unlink(missing_ok=True)
+    there = [*run.member(0).parent.glob("[0-9]*.safetensors"), *run.finetuned(0).parent.glob("[0-9]*")]
+    for stale in {int(path.stem) for path in there} - set(labels):
+        _drop_member(run, stale)
     epochs = Recipe.of(settings.finetune).epochs
-    with progress.watching([run.progress(run.member(label)) for label in labels], epochs, f"fine-tune ×{len(labels)}"):
+    paths = [run.progress(run.member(label)) for label in labels]
+    with progress.watching(paths, epochs, f"fine-tune ×{len(labels)}", on_progress):
         yield
 
 
 def score(settings: Settings, run: RunDir) -> Done:
     """Algorithm 2: disagreement of the members on U (and T), p-values and flags against C, or V in `paper` mode."""
     labels = member_labels(settings, run)
+    _gather_members(run, labels)
     outputs = [run.scores, run.reference_scores, run.validation_scores, run.holdout_scores]
     reference_part = "val" if settings.detect.calibration == "paper" else "calibration"
     chosen = {"labels": labels, "score": settings.score.model_dump(), "detect": settings.detect.model_dump()}
@@ -189,7 +197,7 @@ def score(settings: Settings, run: RunDir) -> Done:
 
 def evaluate(settings: Settings, run: RunDir) -> Done:
     """metrics.json and the figures."""
-    from erd import figures  # matplotlib: only here
+    from erd import figures, plots  # matplotlib: only here
 
     labels = member_labels(settings, run)
     batch, holdout = pd.read_parquet(run.scores), pd.read_parquet(run.holdout_scores)
@@ -216,11 +224,17 @@ def evaluate(settings: Settings, run: RunDir) -> Done:
     files.save_json(run.metrics, metrics)
     best = {label: files.load_facts(run.member(label))["best_epoch"] for label in labels}
     drawn = figures.draw_all(run, settings, batch, members, best)
+    plots.write_all(run, batch, reference, members)
     return Done("evaluate", (run.metrics, *drawn))
 
 
 def finetune_here(settings: Settings, run: RunDir, label: int, member: int = 0) -> Done:
-    """One member in this process, with the threads a worker would have."""
+    """One member in this process, with the threads a worker would have; nothing for a label that was not drawn."""
+    if label not in (drawn := member_labels(settings, run)):
+        log.info("no member has the label %s (their labels are %s): nothing to train", label, drawn)
+        _drop_member(run, label)
+        run.finetuned(label).mkdir(parents=True)
+        return Done(f"finetune-{label}", ())
     with compute.threads(settings.run.threads):
         return finetune(settings, run, label, member)
 
@@ -261,6 +275,24 @@ def _once(
     times = {"started": started.isoformat(), "finished": datetime.now(UTC).isoformat()}
     files.save_json(record, {"key": key, "outputs": hashes} | times)
     return Done(stage, tuple(outputs))
+
+
+# members/ is the ensemble, one file a member. A pipeline that has a stage for every label (dvc.yaml) cannot say which
+# files that will be: for it each label has a folder of its own, finetune/<label>, that stays empty for no member.
+
+
+def _drop_member(run: RunDir, label: int) -> None:
+    run.member(label).unlink(missing_ok=True)
+    run.history(run.member(label)).unlink(missing_ok=True)
+    shutil.rmtree(run.finetuned(label), ignore_errors=True)
+
+
+def _gather_members(run: RunDir, labels: Sequence[int]) -> None:
+    """Bring back members of the ensemble that are only in the folders of their labels."""
+    for label in labels:
+        for net in (run.member(label), run.history(run.member(label))):
+            if not net.exists() and (kept := run.finetuned(label) / net.name).exists():
+                files.copy(kept, net)
 
 
 def _channel_statistics(rows: Rows) -> tuple[list[float], list[float]]:

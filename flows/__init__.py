@@ -1,0 +1,1 @@
+"""Prefect flows around the stages of `erd`: `weekly` (flows/weekly.py)."""
