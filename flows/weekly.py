@@ -78,7 +78,7 @@ def _finetune(settings: Settings, run: RunDir) -> None:
 
     def show(share: float) -> None:
         with shown:
-            update_progress_artifact(artifact, round(100 * share, 1))
+            update_progress_artifact(artifact, round(100 * share, 1))  # type: ignore[arg-type]
 
     with (
         Workers(settings.run, len(labels)) as workers,
