@@ -58,15 +58,17 @@ class Scenario:
 
 
 SIZES = ("train", "val", "calibration", "batch_known", "batch_novel", "holdout_known", "holdout_novel")
+# C is hidden among the batch with a wrong label, as are its known images (`detect.calibration: mixed`). So it is
+# small against them: as many again cost .14 AUROC on the X-rays.
 HALF = tuple(range(5)), tuple(range(5, 10))
 _MNIST = {"net": "mlp", "members": 5, "image_size": 28, "evaluated_on": "batch",
           "train": 50_000, "val": 10_000, "calibration": 2_500, "batch_known": 10_000, "batch_novel": 10_000,
           "holdout_known": 2_500, "holdout_novel": 2_500}  # fmt: skip
 _MNIST_NEAR = _MNIST | {"train": 25_000, "val": 5_000, "batch_known": 5_000, "batch_novel": 5_000}
 _CIFAR = {"net": "resnet20", "members": 3, "image_size": 32,
-          "train": 40_000, "val": 10_000, "calibration": 2_500, "batch_known": 5_000, "batch_novel": 5_000,
+          "train": 40_000, "val": 10_000, "calibration": 1_250, "batch_known": 5_000, "batch_novel": 5_000,
           "holdout_known": 5_000, "holdout_novel": 5_000}  # fmt: skip
-_CIFAR_NEAR = _CIFAR | {"train": 20_000, "val": 5_000, "batch_known": 2_500, "batch_novel": 2_500,
+_CIFAR_NEAR = _CIFAR | {"train": 20_000, "val": 5_000, "calibration": 625, "batch_known": 2_500, "batch_novel": 2_500,
                         "holdout_known": 2_500, "holdout_novel": 2_500}  # fmt: skip
 _CIFAR_SIX = _CIFAR_NEAR | {"train": 24_000, "val": 6_000, "batch_known": 3_000, "batch_novel": 2_000,
                             "holdout_known": 3_000, "holdout_novel": 2_000}  # fmt: skip
@@ -108,7 +110,7 @@ def _rows() -> list[Scenario]:
         *_six_four("cifar10"),
         *_six_four("svhn"),
         row("xray-viral", ("chestxray64", (0, 1)), ("chestxray64", (2,)),
-            {"net": "resnet20", "members": 2, "image_size": 32, "train": 2_660, "val": 400, "calibration": 400,
+            {"net": "resnet20", "members": 2, "image_size": 32, "train": 2_660, "val": 400, "calibration": 100,
              "batch_known": 400, "batch_novel": 260, "holdout_known": 350, "holdout_novel": 250,
              "evaluated_on": "batch"},
             # An epoch has only some 25 steps here: fewer epochs to pretrain, and larger steps to fine-tune
