@@ -183,7 +183,8 @@ def score(settings: Settings, run: RunDir) -> Done:
         nets = [load_net(net, device) for net in (run.pretrained, *(run.member(label) for label in labels))]
         reference = _scored(run, run.labeled, reference_part, nets, settings)
         files.save_table(run.reference_scores, reference)
-        files.save_table(run.validation_scores, _scored(run, run.labeled, "val", nets, settings))
+        validation = reference if reference_part == "val" else _scored(run, run.labeled, "val", nets, settings)
+        files.save_table(run.validation_scores, validation)
         known = reference["score"].to_numpy()
         for path, packed in ((run.scores, run.batch), (run.holdout_scores, run.holdout)):
             table = _scored(run, packed, None, nets, settings)

@@ -101,10 +101,11 @@ def fit(
     if checkpoint is not None and checkpoint.exists():
         steps = _resume(checkpoint, fingerprint, model, optimizer, generator, result)
     ema: list[Tensor] = []  # the running average, updated in place, beside the weights it follows
+    followed: list[Tensor] = []
     if recipe.keep == "ema":
         result.snapshots = result.snapshots or [_copy(model)]
-        followed = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
-        ema = [result.snapshots[0][name] for name in followed]
+        weights = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+        followed, ema = list(weights.values()), [result.snapshots[0][name] for name in weights]
 
     while len(result.history) < recipe.epochs and not _out_of_patience(result, recipe):
         for group in optimizer.param_groups:
@@ -125,7 +126,7 @@ def fit(
                 hit[positions] = logits.argmax(1) == target
                 if ema:
                     # A plain mean until `ema_steps` steps are done, so that the starting weights do not linger.
-                    torch._foreach_lerp_(ema, list(followed.values()), max(1 / recipe.ema_steps, 1 / steps))
+                    torch._foreach_lerp_(ema, followed, max(1 / recipe.ema_steps, 1 / steps))
         if not math.isfinite(loss_sum.item()):
             remedy = "lower its learning rate (pretrain.lr or finetune.lr)"
             raise RunError(f"training diverged in epoch {len(result.history) + 1}: the loss is no number; {remedy}")
