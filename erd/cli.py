@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,17 @@ from erd.errors import UserError
 
 if TYPE_CHECKING:
     from erd.params import Settings
+    from erd.rundir import RunDir
 
 log = logging.getLogger("erd")
 SHOWN = {"ERD": "", "entropy of the mean": "entropy_", "max softmax, classifier alone": "max_softmax_"}
+PREFECT = ("prefect", "APILogWorker", "EventsWorker")  # its loggers
 STAGES = ("ingest", "pretrain", "finetune", "score", "evaluate")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s", force=True)
+    _log_to_stderr()
     try:
         result = arguments.command(arguments)
     except UserError as error:
@@ -42,25 +44,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All stages, one after another, members side by side."""
-    from erd import stages
-    from erd.locks import locked
+    """The weekly flow on one batch."""
     from erd.rundir import RunDir
+    from flows import local
 
     started = time.monotonic()
-    settings = _settings(arguments)
-    folder = RunDir.of(settings)
-    with locked(folder.root):
-        log.info("%s → %s", settings.data.scenario, folder.root)
-        stages.ingest(settings, folder)
-        _tell_ingested(folder)
-        for done in (stages.pretrain(settings, folder), *stages.finetune_all(settings, folder)):
-            log.info("%s: %s", done.stage, "unchanged, kept" if done.reused else "done")
-        stages.score(settings, folder)
-        written = stages.evaluate(settings, folder)
-    metrics = json.loads(folder.metrics.read_text())
+    folder = RunDir.of(_settings(arguments))  # what is wrong with the settings is said before anything starts
+    metrics = local.weekly(
+        batch=folder.batch_name,
+        scenario=arguments.scenario,
+        inbox=arguments.inbox,
+        data=arguments.data,
+        overrides=arguments.set,
+        runner=arguments.runner,
+        params=arguments.params,
+    )
     if not arguments.json:
-        _summary(metrics, folder, written.outputs)
+        _summary(metrics, folder)
     return {
         "batch": metrics["batch"],
         "scenario": metrics["scenario"],
@@ -75,9 +75,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "alarm_p": None,
         "novel_share": None,
         "val_accuracy": metrics["val_accuracy"],
-        "run_dir": folder.root.as_posix(),
-        "mlflow_run_id": None,
-        "model_version": None,
+        "run_dir": metrics["run_dir"],
+        "mlflow_run_id": metrics["mlflow_run_id"],
+        "model_version": metrics["model_version"],
         "seconds": round(time.monotonic() - started, 1),
     }
 
@@ -109,6 +109,45 @@ def stage(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.json:
         print("\n".join(written))
     return {"stage": name, "files": written}
+
+
+def sync(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Send to MLflow what a run could not send, and register its model."""
+    from erd import params, registry, tracking
+    from erd.errors import RunError, UserError
+    from erd.rundir import RunDir
+
+    folder = RunDir(Path(arguments.run_dir))
+    settings = params.read(folder.settings)
+    if (record := tracking.read(folder)) is None:
+        raise UserError(f"{folder.root} was never tracked: it has no {folder.tracked.name}")
+    if not tracking.sync(folder):
+        raise RunError(f"not all of {folder.root} could be sent to {tracking.location()}; try again when it answers")
+    record = tracking.read(folder) or record
+    version = None
+    if record.status == "FINISHED":
+        registered = registry.register(settings, folder)
+        version = registered.version
+        log.info("model %s version %s: %s", registered.model, version, registered.reason)
+    if not arguments.json:
+        print(f"all of {folder.root} is in MLflow at {tracking.location()}, run {record.run_id}, {record.status}")
+    return {"run_dir": folder.root.as_posix(), "mlflow_run_id": record.run_id, "model_version": version}
+
+
+def reproduce(arguments: argparse.Namespace) -> dict[str, Any]:
+    """A tracked run once more, from its recorded data and settings."""
+    from erd import reproduce
+    from erd.errors import RunError
+
+    done = reproduce.reproduce(arguments.run_id)
+    result = {"identical": not done.differs, "differs": done.differs, "metrics": done.metrics}
+    if done.differs:
+        if arguments.json:
+            print(json.dumps(result))
+        raise RunError(f"not the same: {'; '.join(done.differs)}; what was made now is in {done.run.root}")
+    if not arguments.json:
+        print(f"identical: scores and metrics of {arguments.run_id}, made again in {done.run.root}")
+    return result
 
 
 def scenarios(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -149,6 +188,14 @@ def doctor(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def _log_to_stderr() -> None:
+    """Our own words, and other libraries' warnings; not Prefect's, which go to its server."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(lambda record: record.name.partition(".")[0] not in PREFECT)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, format="%(message)s", force=True)
+    log.setLevel(logging.INFO)
+
+
 def _settings(arguments: argparse.Namespace) -> "Settings":
     from erd.scenarios import settings_for
 
@@ -163,14 +210,7 @@ def _settings(arguments: argparse.Namespace) -> "Settings":
     )
 
 
-def _tell_ingested(folder: Any) -> None:
-    facts = json.loads(folder.ingested.read_text())
-    log.info("images: %s", ", ".join(f"{name} {size:,}" for name, size in facts["sizes"].items()))
-    for warning in facts["warnings"]:
-        log.warning("note: %s", warning)
-
-
-def _summary(metrics: dict[str, Any], folder: Any, written: Iterable[Path]) -> None:
+def _summary(metrics: dict[str, Any], folder: "RunDir") -> None:
     print(f"\n{metrics['flagged']:,} of {metrics['images']:,} images of batch {metrics['batch']} are flagged as novel")
     print(f"(set to flag {metrics['fpr_target']:.0%} of the known ones wrongly)\n")
     rows = []
@@ -189,9 +229,11 @@ def _summary(metrics: dict[str, Any], folder: Any, written: Iterable[Path]) -> N
     print(f"accuracy of the classifier on known classes (validation): {metrics['val_accuracy']:.3f}")
     for warning in metrics["warnings"]:
         print(f"note: {warning}")
-    print(f"\nscores   {folder.scores}")
-    for path in written:
-        print(f"{'figure' if path.suffix == '.png' else 'metrics':<8} {path}")
+    print(f"\nreport   {folder.report}")
+    print(f"scores   {folder.scores}")
+    print(f"metrics  {folder.metrics}")
+    for path in sorted(folder.figures.glob("*.png")):
+        print(f"figure   {path}")
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> None:
@@ -239,6 +281,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("name", choices=STAGES)
     one.add_argument("--label", metavar="c", help="finetune: only the member with this artificial label")
     with_settings(one)
+    late = command("sync", sync, "send to MLflow what a run could not send while the server was away")
+    late.add_argument("run_dir", metavar="RUN_DIR", help="such as runs/2026-W46")
+    again = command("reproduce", reproduce, "make a tracked run again from its recorded data, and compare")
+    again.add_argument("run_id", metavar="RUN_ID", help="of MLflow; `erd run --json` prints it")
     command("scenarios", scenarios, "list the scenarios")
     with_data(command("doctor", doctor, "tell what is installed and what is wrong"))
     return parser

@@ -6,7 +6,6 @@ number of workers: the same thread count is the same bytes, and busy processes t
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from erd import lifeline
 from erd.errors import UserError, WorkerDied
 from erd.params import Run
 
@@ -103,11 +103,4 @@ class Workers:
 
 def _start_worker(count: int, parent: int) -> None:
     torch.set_num_threads(count)
-
-    def die_with_parent() -> None:
-        """A worker of a killed run must not train on beside the workers of the next one."""
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=die_with_parent, daemon=True).start()
+    lifeline.end_with(parent)  # a worker of a killed run must not train on beside the workers of the next one

@@ -6,6 +6,7 @@ A value of `null` means "as the scenario says" (see `erd.scenarios.resolve`). An
 sentence that names the key and the nearest known one.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -171,6 +172,13 @@ def load(path: Path | None = None, overrides: Iterable[str] = ()) -> Settings:
         except yaml.YAMLError as error:
             raise UserError(f"--set {key.strip()}: '{value}' is not a value YAML can read") from error
     return settings
+
+
+def read(path: Path) -> Settings:
+    """The settings.json of a run: what was decided for it."""
+    if not path.exists():
+        raise UserError(f"{path} is missing: the folder holds no run, or one that was made stage by stage")
+    return _validate(json.loads(path.read_text(encoding="utf-8")), str(path))
 
 
 def keys(block: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:

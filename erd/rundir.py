@@ -99,6 +99,10 @@ class RunDir:
         return self.root / "metrics.json"
 
     @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+    @property
     def plots(self) -> Path:
         return self.root / "plots"  # numbers behind the figures, for `dvc plots`
 

@@ -9,7 +9,7 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,8 +48,7 @@ def ingest(settings: Settings, run: RunDir) -> Done:
     """Read the scenario's images, or the inbox, and pack them. Always run: its inputs are the user's own files."""
     # What cannot work stops before anything is written.
     compute.device(settings.run)
-    if settings.model.weights and not Path(settings.model.weights).is_file():
-        raise UserError(f"there is no file of weights at {settings.model.weights}; correct model.weights")
+    _weights(settings)
     collected = packing.collect(settings)
     draw_labels(settings.finetune, collected.classes, settings.seed)
     return Done("ingest", tuple(packing.write(collected, run)))
@@ -57,7 +56,7 @@ def ingest(settings: Settings, run: RunDir) -> Done:
 
 def pretrain(settings: Settings, run: RunDir) -> Done:
     """f̃: train on S, keep the best epoch on V."""
-    weights = Path(settings.model.weights) if settings.model.weights else None
+    weights = _weights(settings)
     outputs = [run.pretrained, run.history(run.pretrained)]
     chosen = {"seed": settings.seed, "net": settings.model.net, "recipe": settings.pretrain.model_dump(),
               "weights": files.sha256(weights) if weights else None}  # fmt: skip
@@ -99,7 +98,7 @@ def pretrain(settings: Settings, run: RunDir) -> Done:
         files.save_json(run.history(run.pretrained), result.history)
         run.checkpoint(run.pretrained).unlink(missing_ok=True)
 
-    return _once(run, "pretrain", chosen, [run.labeled], outputs, work)
+    return _once(run, "pretrain", chosen, [run.labeled], outputs, work, shared=True)
 
 
 def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Done:
@@ -258,8 +257,13 @@ def _once(
     inputs: Sequence[Path],
     outputs: Sequence[Path],
     work: Callable[[str], None],
+    shared: bool = False,
 ) -> Done:
-    """Do the work unless its record says that the same was done already and the outputs are still the same."""
+    """Do the work unless its record says that the same was done already and the outputs are still the same.
+
+    `shared`: or unless another run in the workspace did it. Week after week has the same classifier until its images
+    change.
+    """
     if absent := [path for path in inputs if not path.exists()]:
         raise RunError(f"{absent[0]} is missing; run the stage that writes it first")
     key = files.digest([__version__, stage, chosen, [files.sha256(path) for path in inputs]])
@@ -270,12 +274,30 @@ def _once(
         if before["key"] == key and before["outputs"] == hashes:
             return Done(stage, tuple(outputs), reused=True)
         record.unlink()
+    if shared and _taken_over(run, stage, key, outputs):
+        return Done(stage, tuple(outputs), reused=True)
     started = datetime.now(UTC)
     work(key)
     hashes = {path.relative_to(run.root).as_posix(): files.sha256(path) for path in outputs}
     times = {"started": started.isoformat(), "finished": datetime.now(UTC).isoformat()}
     files.save_json(record, {"key": key, "outputs": hashes} | times)
     return Done(stage, tuple(outputs))
+
+
+def _taken_over(run: RunDir, stage: str, key: str, outputs: Sequence[Path]) -> bool:
+    """Whether another run of the workspace had the same inputs and settings; then its files are copied here."""
+    names = [path.relative_to(run.root).as_posix() for path in outputs]
+    for other in sorted(run.root.parent.glob("*")):
+        there = RunDir(other).record(stage)
+        if other == run.root or not there.exists() or (found := files.load_json(there))["key"] != key:
+            continue
+        with suppress(OSError, RunError):  # it may be at work there, or gone
+            for name in names:
+                files.copy(other / name, run.root / name)
+            if found["outputs"] == {name: files.sha256(run.root / name) for name in names}:
+                files.save_json(run.record(stage), found)
+                return True
+    return False
 
 
 # members/ is the ensemble, one file a member. A pipeline that has a stage for every label (dvc.yaml) cannot say which
@@ -294,6 +316,12 @@ def _gather_members(run: RunDir, labels: Sequence[int]) -> None:
         for net in (run.member(label), run.history(run.member(label))):
             if not net.exists() and (kept := run.finetuned(label) / net.name).exists():
                 files.copy(kept, net)
+
+
+def _weights(settings: Settings) -> Path | None:
+    if settings.model.weights and not Path(settings.model.weights).is_file():
+        raise UserError(f"there is no file of weights at {settings.model.weights}; correct model.weights")
+    return Path(settings.model.weights) if settings.model.weights else None
 
 
 def _channel_statistics(rows: Rows) -> tuple[list[float], list[float]]:

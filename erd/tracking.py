@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from erd import files
+from erd.errors import RunError, UserError
 from erd.params import Settings
 from erd.rundir import RunDir
 
@@ -144,6 +145,40 @@ def sync(run: RunDir) -> bool:
         if not _alive(run):
             _mark_killed(run, record)
         return _attempt(run, record)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What it takes to make a finished run again: a folder with its settings.json, metrics.json and scores.parquet,
+    the hashes of its data by path in the run folder, the commit of its code."""
+
+    batch: str
+    folder: Path
+    hashes: dict[str, str]
+    commit: str | None
+
+
+def recorded(run_id: str, folder: Path) -> Recorded:
+    """A run as MLflow knows it, its small files downloaded to `folder`."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client = connect()
+        found = client.get_run(run_id)
+    except MlflowException as error:
+        if unreachable(error):
+            raise RunError(f"MLflow at {location()} does not answer; start it, or correct MLFLOW_TRACKING_URI") from None
+        raise UserError(f"MLflow at {location()} knows no run '{run_id}'; `erd run --json` prints the id") from None
+    tags = found.data.tags
+    if parent := tags.get("mlflow.parentRunId"):
+        raise UserError(f"{run_id} is the record of one training; give its run's id, {parent}")
+    if found.info.status != "FINISHED":
+        raise UserError(f"run {run_id} is {found.info.status}, not FINISHED: there is nothing to compare with")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("settings.json", "metrics.json", "scores.parquet"):
+        client.download_artifacts(run_id, name, str(folder))
+    hashes = json.loads(tags.get("data_hashes", "{}"))
+    return Recorded(tags["batch"], folder, hashes, tags.get("mlflow.source.git.commit"))
 
 
 def read(run: RunDir) -> Record | None:
@@ -450,10 +485,17 @@ def _tags(settings: Settings, run: RunDir) -> dict[str, str]:
     tags |= {"mlflow.source.name": "erd", "mlflow.source.type": "LOCAL"}
     with suppress(OSError, KeyError):  # a container's user may have no name
         tags["mlflow.user"] = getpass.getuser()
+    if commit := git_commit():
+        tags["mlflow.source.git.commit"] = commit
+    return tags
+
+
+def git_commit() -> str | None:
+    """Of the workspace; None where it is no git repository."""
     with suppress(OSError, subprocess.SubprocessError):
         head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
-        tags["mlflow.source.git.commit"] = head.stdout.strip()
-    return tags
+        return head.stdout.strip()
+    return None
 
 
 def _tidy(run: RunDir, reached: bool) -> bool:

@@ -1,24 +1,28 @@
-"""The stages as Prefect tasks. They pass paths and settings, never tensors.
+"""The stages, and what comes after them, as Prefect tasks. They pass paths, hashes and settings, never tensors.
 
 Prefect's own result cache is off: it does not look at files, and would call a deleted member finished. The stages keep
 records of their inputs and outputs and know themselves what need not be done again.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from prefect import get_run_logger, task
+from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.tasks import Task
 
-from erd import stages
+from erd import files, registry, report, stages, versioning
 from erd.compute import Workers
-from erd.errors import WorkerDied
+from erd.errors import RunError, WorkerDied
 from erd.params import Settings
+from erd.registry import Registered
 from erd.rundir import RunDir
 from erd.stages import Done
+from flows import artifacts
 
+log = logging.getLogger("erd")
 _workers: Workers | None = None  # of the flow that runs in this process; too alive to be a task's parameter
 
 
@@ -39,13 +43,18 @@ def _worth_another_try(task: Task, run: TaskRun, state: State) -> bool:
 
 
 def _tell(done: Done) -> Done:
-    get_run_logger().info("%s: %s", done.stage, "unchanged, kept" if done.reused else "done")
+    log.info("%s: %s", done.stage, "unchanged, kept" if done.reused else "done")
     return done
 
 
 @task(name="ingest", tags=["erd"], cache_policy=NO_CACHE)
 def ingest(settings: Settings, run: RunDir) -> Done:
-    return _tell(stages.ingest(settings, run))
+    done = stages.ingest(settings, run)
+    facts = files.load_json(run.ingested)
+    log.info("images: %s", ", ".join(f"{name} {size:,}" for name, size in facts["sizes"].items()))
+    for warning in facts["warnings"]:
+        log.warning("note: %s", warning)
+    return done
 
 
 @task(name="pretrain", tags=["erd"], cache_policy=NO_CACHE)
@@ -75,3 +84,31 @@ def score(settings: Settings, run: RunDir) -> Done:
 @task(name="evaluate", tags=["erd"], cache_policy=NO_CACHE)
 def evaluate(settings: Settings, run: RunDir) -> Done:
     return _tell(stages.evaluate(settings, run))
+
+
+@task(name="version", tags=["erd", "dvc"], cache_policy=NO_CACHE)
+def version(settings: Settings, run: RunDir) -> dict[str, str]:
+    """The data in DVC's cache, and in its remote where there is one. Trouble there takes nothing from the results."""
+    hashes: dict[str, str] = {}
+    try:
+        hashes = versioning.save(settings, run)
+        versioning.push(hashes.values())
+    except RunError as error:
+        log.warning("%s; the results are in %s all the same", error, run.root)
+    return hashes
+
+
+@task(name="register", tags=["erd", "mlflow"], cache_policy=NO_CACHE)
+def register(settings: Settings, run: RunDir) -> Registered:
+    registered = registry.register(settings, run)
+    if registered.version is not None:
+        log.info("model %s version %s is %s: %s", *(registered.model, registered.version),
+                 *(registered.alias, registered.reason))  # fmt: skip
+    return registered
+
+
+@task(name="report", tags=["erd"], cache_policy=NO_CACHE)
+def show(run: RunDir, registered: Registered) -> None:
+    """report.html, and what a person wants to see of the run in Prefect's UI."""
+    report.write(run)
+    artifacts.show(run, registered)

@@ -1,25 +1,24 @@
-"""The weekly flow: ingest → pretrain → finetune, one task per label, in parallel → score → evaluate → report.
+"""The weekly flow: ingest → pretrain → finetune, one task per label, in parallel → score → evaluate → version →
+register → report.
 
 erd run --batch 2026-W46
 prefect deployment run 'weekly/weekly' -p batch=2026-W46
 """
 
+import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from prefect import flow, runtime
-from prefect.artifacts import (
-    create_markdown_artifact,
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.logging.handlers import APILogHandler
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from erd import files, stages
+from erd import files, stages, tracking
 from erd.compute import Workers
 from erd.locks import locked
 from erd.params import Settings
@@ -27,10 +26,15 @@ from erd.rundir import RunDir
 from erd.scenarios import settings_for
 from flows import tasks
 
-SHOWN = 50  # rows of the flag list in the UI; all of them are in scores.parquet
+log = logging.getLogger("erd")
 
 
-@flow(name="weekly", flow_run_name="{batch}", task_runner=ThreadPoolTaskRunner(max_workers=64), retries=0)  # type: ignore[arg-type]
+def _name() -> str:
+    """The flow run's, in the UI: the batch's."""
+    return runtime.flow_run.parameters.get("batch") or _scheduled_week() or "the batch of params.yaml"
+
+
+@flow(name="weekly", flow_run_name=_name, task_runner=ThreadPoolTaskRunner(max_workers=64))  # type: ignore[arg-type]
 def weekly(
     batch: str | None = None,
     scenario: str | None = None,
@@ -40,7 +44,10 @@ def weekly(
     runner: str | None = None,
     params: str | None = None,
 ) -> dict[str, Any]:
-    """Flag what is novel in one batch. Parameters left out are those of params.yaml in the working directory."""
+    """Flag what is novel in one batch. Parameters left out are those of params.yaml in the working directory.
+
+    Returns metrics.json, and where the results are: run_dir, mlflow_run_id, model_version.
+    """
     settings = settings_for(
         batch=batch or _scheduled_week(),
         scenario=scenario,
@@ -51,14 +58,22 @@ def weekly(
         params=Path(params) if params else None,
     )
     run = RunDir.of(settings)
-    with locked(run.root):
+    with _told_to_prefect(), locked(run.root):
+        log.info("%s → %s", settings.data.scenario, run.root)
         tasks.ingest(settings, run)
-        tasks.pretrain(settings, run)
-        _finetune(settings, run)
-        tasks.score(settings, run)
-        tasks.evaluate(settings, run)
-        _show(run)
-    return files.load_json(run.metrics)
+        with _tracked(settings, run):
+            tasks.pretrain(settings, run)
+            tracking.send(run)
+            _finetune(settings, run)
+            tasks.score(settings, run)
+            tasks.evaluate(settings, run)
+            hashes = tasks.version(settings, run)
+            registered = tasks.register(settings, run)
+            tasks.show(run, registered)
+            tracking.end(run, "FINISHED", hashes=hashes)
+        record = tracking.read(run)
+    where = {"run_dir": run.root.as_posix(), "model_version": registered.version}
+    return files.load_json(run.metrics) | where | {"mlflow_run_id": record.run_id if record else None}
 
 
 def _scheduled_week() -> str | None:
@@ -67,6 +82,34 @@ def _scheduled_week() -> str | None:
         return None
     start: datetime = runtime.flow_run.scheduled_start_time
     return f"{start:%G-W%V}"
+
+
+@contextmanager
+def _told_to_prefect() -> Iterator[None]:
+    """What the stages log is shown with the flow run too."""
+    handler = APILogHandler()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+@contextmanager
+def _tracked(settings: Settings, run: RunDir) -> Iterator[None]:
+    """One MLflow run around the block, which ends it; a failure is recorded as such."""
+    here = {"run": {"runner", "workers", "device"}, "data": {"root", "download"}}  # change no result
+    files.save_json(run.settings, settings.model_dump(exclude=here))
+    tags = {"flow_run_id": str(runtime.flow_run.id), "flow_run_url": str(runtime.flow_run.ui_url)}
+    tracking.begin(settings, run, tags)
+    try:
+        yield
+    except BaseException as error:
+        tracking.end(run, "FAILED" if isinstance(error, Exception) else "KILLED", str(error) or type(error).__name__)
+        raise
 
 
 def _finetune(settings: Settings, run: RunDir) -> None:
@@ -90,19 +133,4 @@ def _finetune(settings: Settings, run: RunDir) -> None:
         ]
         for future in futures:
             future.result()
-
-
-def _show(run: RunDir) -> None:
-    """What a person wants to see of the run in the UI."""
-    metrics = files.load_json(run.metrics)
-    table = pd.read_parquet(run.scores).sort_values("score", ascending=False)
-    flagged = table[table["flagged"]].head(SHOWN)
-    create_table_artifact(
-        flagged.round({"score": 4, "p_value": 5}).to_dict("records"),
-        key="flagged",
-        description=f"the {len(flagged)} highest-scoring of {metrics['flagged']} flagged images",
-    )
-    figures = {name: value for name, value in metrics.items() if isinstance(value, float)}
-    lines = [f"**{metrics['flagged']} of {metrics['images']} images** of batch {metrics['batch']} are flagged.", ""]
-    lines += ["| figure | value |", "|---|---|", *(f"| {name} | {value:.4f} |" for name, value in figures.items())]
-    create_markdown_artifact("\n".join(lines), key="summary", description=f"batch {metrics['batch']}")
+            tracking.send(run)

@@ -1,10 +1,21 @@
 """What all tests share: one thread a process, no data but what a test makes, and no skipping in CI."""
 
 import os
+import tempfile
+from pathlib import Path
 
 # Before torch is imported anywhere: tests run side by side, and threads that share cores crawl.
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ.pop("ERD_DATA", None)
+for name in ("ERD_DATA", "PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+    os.environ.pop(name, None)
+# One Prefect home and one MLflow database for each process of the tests: to make new ones takes many seconds.
+_scratch = Path(tempfile.mkdtemp(prefix="erd-tests-"))
+os.environ |= {
+    "PREFECT_HOME": str(_scratch / "prefect"),
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
+    "MLFLOW_TRACKING_URI": f"sqlite:///{_scratch / 'mlflow.db'}",
+    "DVC_NO_ANALYTICS": "1",
+}
 
 import hypothesis
 import pytest

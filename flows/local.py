@@ -1,0 +1,89 @@
+"""A flow in this process, for the command line: against the server Prefect is set to use, or a temporary one.
+
+Prefect can start a temporary server itself. Ours starts while torch is still being imported, which saves seconds, and
+ends with this process also when that is killed; Prefect's would stay for ever.
+"""
+
+import atexit
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from erd import lifeline
+from erd.errors import RunError
+
+# Before Prefect is imported, which is when it reads them.
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("DO_NOT_TRACK", "1")
+
+import httpx
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+
+PATIENCE = 180  # seconds for the server to answer, on a busy machine
+_temporary: "TemporaryServer | None" = None  # one for all flows of this process
+
+
+class TemporaryServer:
+    def __init__(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}/api"
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "flows.local", str(port), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            start_new_session=True,  # Ctrl-C is for the flow, which still has something to tell the server
+            env=os.environ | {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"},
+        )
+        atexit.register(self.process.terminate)  # after Prefect's threads have sent their last logs
+
+    def wait(self) -> str:
+        """Its address, once it answers."""
+        deadline = time.monotonic() + PATIENCE
+        with httpx.Client() as client:
+            while time.monotonic() < deadline and self.process.poll() is None:
+                try:
+                    if client.get(f"{self.address}/health").status_code == 200:
+                        return self.address
+                except httpx.TransportError:
+                    time.sleep(0.1)
+        self.log.seek(0)
+        said = self.log.read().strip().splitlines()
+        raise RunError(f"Prefect's temporary server does not start: {said[-1] if said else 'no word from it'}")
+
+
+def weekly(**parameters: Any) -> dict[str, Any]:
+    global _temporary
+    settings = {}
+    if (address := get_current_settings().api.url) is None:
+        _temporary = _temporary or TemporaryServer()
+    from flows.weekly import weekly as flow  # torch and all: the server starts meanwhile
+
+    if address is None:
+        assert _temporary is not None
+        settings[PREFECT_API_URL] = _temporary.wait()
+    try:
+        with temporary_settings(settings):
+            return flow(**parameters)
+    except (httpx.TransportError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "API" not in str(error):
+            raise
+        raise RunError(f"the Prefect server at {address} does not answer; start it, or unset PREFECT_API_URL") from error
+
+
+def _serve(port: int, parent: int) -> None:
+    lifeline.end_with(parent)
+    import uvicorn
+
+    uvicorn.run("prefect.server.api.server:create_app", factory=True, port=port, log_level="error", lifespan="on")
+
+
+if __name__ == "__main__":
+    _serve(*map(int, sys.argv[1:]))
