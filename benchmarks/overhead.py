@@ -1,4 +1,4 @@
-"""The fixed cost of orchestration: `erd run` (Prefect, MLflow, DVC, registry) minus the bare stages, same work, side by side.
+"""The fixed cost of orchestration: `erd run` (Prefect, MLflow, DVC) minus the bare stages, side by side.
 
     python benchmarks/overhead.py --json
     python benchmarks/overhead.py --scenario digits-near --scenario fmnist-near --data DIR --json

@@ -1,4 +1,4 @@
-"""Processes that end when the one that started them does, however that ends: also by SIGKILL, also by lack of memory."""
+"""Processes that end when the one that started them does, however that ends: also by SIGKILL."""
 
 import os
 import threading

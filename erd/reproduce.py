@@ -11,6 +11,7 @@ import pandas as pd
 from erd import files, params, stages, tracking, versioning
 from erd.errors import RunError
 from erd.rundir import RunDir
+from erd.scenarios import settings_for
 
 log = logging.getLogger("erd")
 FOLDER = Path("reproduced")
@@ -28,7 +29,9 @@ def reproduce(run_id: str) -> Reproduced:
     place = FOLDER / run_id
     shutil.rmtree(place, ignore_errors=True)
     then = tracking.recorded(run_id, place / "recorded")
-    settings = params.read(then.folder / "settings.json")
+    here = settings_for().run  # this machine's say on how, the record's on what
+    how = {f"run.{name}": getattr(here, name) for name in ("runner", "workers", "device")}
+    settings = params.read(then.folder / "settings.json").override(how)
     run = RunDir(place / then.batch)  # named as the batch: that name is in metrics.json
     if not then.hashes:
         raise RunError(f"the data of run {run_id} are not under DVC: it was made outside a DVC repository")

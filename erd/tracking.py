@@ -167,7 +167,9 @@ def recorded(run_id: str, folder: Path) -> Recorded:
         found = client.get_run(run_id)
     except MlflowException as error:
         if unreachable(error):
-            raise RunError(f"MLflow at {location()} does not answer; start it, or correct MLFLOW_TRACKING_URI") from None
+            raise RunError(
+                f"MLflow at {location()} does not answer; start it, or correct MLFLOW_TRACKING_URI"
+            ) from None
         raise UserError(f"MLflow at {location()} knows no run '{run_id}'; `erd run --json` prints the id") from None
     tags = found.data.tags
     if parent := tags.get("mlflow.parentRunId"):

@@ -21,10 +21,10 @@ os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 
 import httpx
-from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+from prefect.context import refresh_global_settings_context
+from prefect.settings import get_current_settings
 
 PATIENCE = 180  # seconds for the server to answer, on a busy machine
-_temporary: "TemporaryServer | None" = None  # one for all flows of this process
 
 
 class TemporaryServer:
@@ -33,14 +33,15 @@ class TemporaryServer:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}/api"
-        self.log = tempfile.TemporaryFile("w+")
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", "flows.local", str(port), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
             start_new_session=True,  # Ctrl-C is for the flow, which still has something to tell the server
-            env=os.environ | {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"},
+            env=os.environ
+            | {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"},
         )
         atexit.register(self.process.terminate)  # after Prefect's threads have sent their last logs
 
@@ -60,22 +61,21 @@ class TemporaryServer:
 
 
 def weekly(**parameters: Any) -> dict[str, Any]:
-    global _temporary
-    settings = {}
-    if (address := get_current_settings().api.url) is None:
-        _temporary = _temporary or TemporaryServer()
+    server = TemporaryServer() if get_current_settings().api.url is None else None
     from flows.weekly import weekly as flow  # torch and all: the server starts meanwhile
 
-    if address is None:
-        assert _temporary is not None
-        settings[PREFECT_API_URL] = _temporary.wait()
+    if server is not None:
+        os.environ["PREFECT_API_URL"] = server.wait()  # Prefect's own threads look there too
+        refresh_global_settings_context()
     try:
-        with temporary_settings(settings):
-            return flow(**parameters)
+        return flow(**parameters)
     except (httpx.TransportError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "API" not in str(error):
             raise
-        raise RunError(f"the Prefect server at {address} does not answer; start it, or unset PREFECT_API_URL") from error
+        address = get_current_settings().api.url
+        raise RunError(
+            f"the Prefect server at {address} does not answer; start it, or unset PREFECT_API_URL"
+        ) from error
 
 
 def _serve(port: int, parent: int) -> None:

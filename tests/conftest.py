@@ -17,9 +17,9 @@ os.environ |= {
     "DVC_NO_ANALYTICS": "1",
 }
 
-import hypothesis
-import pytest
-import torch
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 torch.set_num_threads(1)
 hypothesis.settings.load_profile("ci")  # the same examples every time, and no deadline on a busy machine

@@ -4,10 +4,8 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -19,6 +17,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from mlflow.models import Model
+from servers import free_port, wait_for_answer
 
 from erd import detection, params, registry, scenarios, stages, tracking
 from erd.data import ingest as packing
@@ -219,7 +218,7 @@ def test_the_champion_gives_the_flows_scores_in_a_plain_process_and_when_served(
         assert plain.returncode == 0, plain.stderr
         assert json.loads(plain.stdout.splitlines()[-1]) == expected
 
-        wait_for_ping(port, served)
+        wait_for_answer(f"http://127.0.0.1:{port}/ping", served)
         for key in ("inputs", "instances"):
             rows = pd.DataFrame(ask(port, {key: images.tolist()})["predictions"])
             assert rows[COLUMNS].to_dict("list") == expected
@@ -242,24 +241,6 @@ def ask(port: int, body: dict) -> dict:
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
-
-
-def wait_for_ping(port: int, process: subprocess.Popen, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        assert process.poll() is None, "the server ended at once"
-        assert time.monotonic() < deadline, "the server did not answer"
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.2)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -65,26 +64,6 @@ def test_another_seed_gives_other_bytes(finished: RunDir, tmp_path: Path) -> Non
     other = chain(tmp_path / "run", "seed=1")
     shared = weights(other).keys() & weights(finished).keys()
     assert all(weights(other)[name] != weights(finished)[name] for name in shared)
-
-
-def test_killed_and_run_again_gives_the_same_bytes_without_training_finished_members_again(tmp_path: Path) -> None:
-    slow = ["--set", "finetune.epochs=12", "--set", "pretrain.epochs=5", "--set", "finetune.members=3"]
-    command = [sys.executable, "-m", "erd.cli", "run", *slow, "--set", "run.workers=1", "--json"]
-    victim = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    members = tmp_path / "runs" / "digits-near" / "members"
-    wait_for(lambda: bool(list(members.glob("[0-9].safetensors")) and list(members.glob(".*.checkpoint.safetensors"))))
-    os.killpg(victim.pid, signal.SIGKILL)
-    victim.wait()
-    first = {path: path.stat().st_mtime_ns for path in members.glob("[0-9].safetensors")}
-    assert 0 < len(first) < 3, "killed in the middle"
-
-    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert {path: path.stat().st_mtime_ns for path in first} == first
-    assert not list(members.glob(".*")), "no checkpoint or progress file stays"
-    undisturbed = chain(tmp_path / "undisturbed", "finetune.epochs=12")
-    assert weights(RunDir(tmp_path / "runs" / "digits-near")) == weights(undisturbed)
 
 
 def test_only_what_changed_is_made_again(tmp_path: Path) -> None:

@@ -1,20 +1,14 @@
 """MLflow as the run folder tells it: against the embedded database, and a real server that comes and goes."""
 
 import json
-import os
-import signal
-import socket
 import subprocess
-import sys
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from servers import free_port, mlflow_server
 
 from erd import params, scenarios, stages, tracking
 from erd.locks import locked
@@ -317,7 +311,7 @@ def test_a_server_that_stops_in_the_middle_gets_the_rest_later_and_everything_on
     port = free_port()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
     chosen = settings(run)
-    with server(tmp_path / "server", port):
+    with mlflow_server(tmp_path / "server", port):
         run_id = tracking.begin(chosen, run)
         stages.ingest(chosen, run)
         stages.pretrain(chosen, run)
@@ -329,7 +323,7 @@ def test_a_server_that_stops_in_the_middle_gets_the_rest_later_and_everything_on
     began = time.monotonic()
     assert not tracking.end(run, "FINISHED")
     assert time.monotonic() - began < 15
-    with server(tmp_path / "server", port):
+    with mlflow_server(tmp_path / "server", port):
         [parent], children = in_mlflow(run)
         assert (parent.info.status, len(children)) == ("RUNNING", 1)
         assert tracking.sync(run)
@@ -345,40 +339,3 @@ def test_a_server_that_stops_in_the_middle_gets_the_rest_later_and_everything_on
         listed = {file.path for file in MlflowClient().list_artifacts(parent.info.run_id)}
         assert {"scores.parquet", "figures"} <= listed
     assert capsys.readouterr().out == "", "stdout is for the command's own answer"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@contextmanager
-def server(folder: Path, port: int) -> Iterator[None]:
-    folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # not used here, and half of the time to start
-    with (folder / "log").open("a") as output:
-        process = subprocess.Popen(
-            [*command, "--backend-store-uri", "sqlite:///server.db", "--artifacts-destination", "artifacts"],
-            cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-    try:
-        wait_for_answer(f"http://127.0.0.1:{port}/health", process)
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def wait_for_answer(url: str, process: subprocess.Popen, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        assert process.poll() is None, "the server ended at once"
-        assert time.monotonic() < deadline, "the server did not answer"
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            time.sleep(0.2)

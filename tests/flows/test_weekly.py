@@ -1,64 +1,138 @@
-"""The weekly flow against a real, temporary Prefect server: the same bytes as the bare stages, one task a member."""
+"""The weekly flow against a real, temporary Prefect server and a real MLflow database."""
 
-import json
-import os
-import subprocess
-import sys
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterId
+
+from erd import files, stages, tracking
+from erd.errors import UserError
+from erd.rundir import RunDir
+from erd.scenarios import settings_for
+from flows import local
 
 SMALL = ["pretrain.epochs=3", "finetune.epochs=3", "finetune.members=2"]
 
-FLOW = f"""
-import asyncio, json, sys
 
-if __name__ == "__main__":
-    from prefect.client.orchestration import get_client
-    from flows.weekly import weekly
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunDir, dict[str, Any]]]:
+    """A flow run with two workers, in a workspace that stays the current folder."""
+    with contextlib.chdir(tmp_path_factory.mktemp("workspace")):
+        result = local.weekly(batch="2026-W46", overrides=[*SMALL, "run.workers=2"])
+        yield RunDir(Path(result["run_dir"])), result
 
-    state = weekly(batch="2026-W46", overrides={SMALL}, return_state=True)
 
-    async def seen():
+def ask(question: Any) -> Any:
+    """Something only the API knows; `question` is a coroutine function of a client."""
+    async def answer() -> Any:
         async with get_client() as client:
-            tasks = sorted(task.name for task in await client.read_task_runs())
-            artifacts = sorted(artifact.key for artifact in await client.read_artifacts())
-            return tasks, artifacts, (await client.read_flow_runs())[0].name
+            return await question(client)
 
-    print(json.dumps([state.type.value, *asyncio.run(seen())]))
-"""
+    return asyncio.run(answer())
 
 
-@pytest.mark.timeout(600)
-def test_the_flow_shows_a_task_a_member_and_writes_the_bytes_of_the_stages(tmp_path: Path) -> None:
-    script = tmp_path / "flow.py"
-    script.write_text(FLOW)
-    environment = os.environ | {
-        "PREFECT_HOME": str(tmp_path / "prefect"),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    state, tasks, artifacts, name = json.loads(done.stdout.splitlines()[-1])
-    assert state == "COMPLETED"
-    assert name == "2026-W46"
-    assert [task.rpartition("-")[0] or task for task in tasks if not task.startswith("finetune")] == [
-        "evaluate",
-        "ingest",
-        "pretrain",
-        "score",
-    ]
-    assert [task for task in tasks if task.startswith("finetune")] == ["finetune c=2", "finetune c=3"]
-    assert artifacts == ["fine-tuning", "flagged", "summary"]
+def flow_run_id(run: RunDir) -> Any:
+    record = tracking.read(run)
+    assert record is not None
+    return record.tags["flow_run_id"]
 
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    words = [part for setting in SMALL for part in ("--set", setting)]
-    bare = [sys.executable, "-m", "erd.cli", "run", "--batch", "2026-W46", "--runner", "serial", *words]
-    subprocess.run(bare, cwd=plain, check=True, capture_output=True)
-    written = sorted((plain / "runs" / "2026-W46" / "members").glob("*.safetensors"))
-    assert len(written) == 2
-    for path in [*written, plain / "runs" / "2026-W46" / "metrics.json"]:
-        assert (tmp_path / path.relative_to(plain)).read_bytes() == path.read_bytes(), path.name
+
+def test_prefect_shows_a_task_a_stage_and_a_member_and_what_came_out(finished: tuple[RunDir, dict]) -> None:
+    run, _ = finished
+    this = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id(run)]))
+    flow_run = ask(lambda client: client.read_flow_run(flow_run_id(run)))
+    assert flow_run.name == "2026-W46"
+    assert flow_run.state_name == "Completed"
+    tasks = [task.name for task in ask(lambda client: client.read_task_runs(flow_run_filter=this))]
+    plain = sorted(name.rpartition("-")[0] for name in tasks if not name.startswith("finetune"))
+    assert plain == ["evaluate", "ingest", "pretrain", "register", "report", "score", "version"]
+    assert sorted(name for name in tasks if name.startswith("finetune")) == ["finetune c=2", "finetune c=3"]
+    of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id(run)]))
+    shown = ask(lambda client: client.read_artifacts(artifact_filter=of_run))
+    by_key = {artifact.key: artifact for artifact in shown}
+    assert set(by_key) == {"fine-tuning", "flagged", "summary", "report"}
+    assert float(by_key["fine-tuning"].data) == 100
+    assert "images of batch 2026-W46" in by_key["summary"].data
+    assert run.report.resolve().as_uri() in by_key["report"].data
+
+
+def test_two_members_train_at_the_same_time(finished: tuple[RunDir, dict]) -> None:
+    run, _ = finished
+    first, second = (files.load_json(path) for path in sorted((run.root / "stages").glob("finetune-*.json")))
+    assert first["started"] < second["finished"]
+    assert second["started"] < first["finished"]
+
+
+def test_the_flow_writes_the_bytes_of_the_bare_stages(finished: tuple[RunDir, dict], tmp_path: Path) -> None:
+    run, result = finished
+    plain = RunDir(tmp_path / "2026-W46")
+    settings = settings_for(batch="2026-W46", overrides=SMALL, runner="serial")
+    for stage in (stages.ingest, stages.pretrain, stages.finetune_all, stages.score, stages.evaluate):
+        stage(settings, plain)
+    names = [path.relative_to(plain.root) for path in plain.root.rglob("*") if path.is_file()]
+    assert sum(name.parts[0] == "members" for name in names) == 4
+    for name in names:
+        if name.parts[0] != "stages":  # they hold times
+            assert (run.root / name).read_bytes() == (plain.root / name).read_bytes(), name
+    assert files.load_json(run.metrics).items() <= result.items()
+
+
+def test_mlflow_has_the_run_its_children_and_the_model(finished: tuple[RunDir, dict]) -> None:
+    _, result = finished
+    client = tracking.connect()
+    found = client.get_run(result["mlflow_run_id"])
+    assert found.info.status == "FINISHED"
+    assert found.info.run_name == "2026-W46"
+    assert found.data.metrics["detection/auroc"] == pytest.approx(result["auroc"])
+    children = client.search_runs(
+        [found.info.experiment_id], f"tags.`mlflow.parentRunId` = '{result['mlflow_run_id']}'"
+    )
+    assert sorted(child.info.run_name or "" for child in children) == ["member c=2", "member c=3", "pretrain"]
+    artifacts = {item.path for item in client.list_artifacts(result["mlflow_run_id"])}
+    assert {"report.html", "scores.parquet", "metrics.json", "settings.json", "figures"} <= artifacts
+    version = client.get_model_version("erd-digits-near", str(result["model_version"]))
+    assert version.run_id == result["mlflow_run_id"]
+
+
+def test_the_next_batch_takes_the_classifier_over_and_says_so(
+    finished: tuple[RunDir, dict], caplog: pytest.LogCaptureFixture
+) -> None:
+    run, _ = finished
+    caplog.set_level(logging.INFO, "erd")
+    local.weekly(batch="2026-W47", overrides=[*SMALL, "finetune.epochs=1"], runner="serial")
+    assert "pretrain: unchanged, kept" in caplog.messages
+    assert RunDir(Path("runs/2026-W47")).pretrained.read_bytes() == run.pretrained.read_bytes()
+
+
+def test_a_failed_run_is_failed_in_prefect_and_in_mlflow(
+    finished: tuple[RunDir, dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise UserError("the disk is on fire; put it out")
+
+    monkeypatch.setattr(stages, "score", fails)
+    with pytest.raises(UserError, match="the disk is on fire"):
+        local.weekly(batch="unlucky", overrides=[*SMALL, "finetune.epochs=1"], runner="serial")
+    record = tracking.read(RunDir(Path("runs/unlucky")))
+    assert record is not None
+    assert record.run_id is not None
+    failed = tracking.connect().get_run(record.run_id)
+    assert failed.info.status == "FAILED"
+    assert "the disk is on fire" in failed.data.tags["mlflow.note.content"]
+    assert ask(lambda client: client.read_flow_run(record.tags["flow_run_id"])).state_name == "Failed"
+
+
+def test_what_the_stages_say_is_in_prefects_log(finished: tuple[RunDir, dict]) -> None:
+    from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+
+    run, _ = finished
+    of_run = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run_id(run)]))
+    said = [entry.message for entry in ask(lambda client: client.read_logs(of_run))]
+    assert "digits-near → runs/2026-W46" in said
+    assert "finetune-2: done" in said

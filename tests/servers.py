@@ -1,0 +1,50 @@
+"""Real servers for tests, on free ports; ended hard, as machines do."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def mlflow_server(folder: Path, port: int) -> Iterator[None]:
+    """With its database and artifacts in `folder`: a second one there goes on with them."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # not used here, and half of the time to start
+    with (folder / "log").open("a") as output:
+        process = subprocess.Popen(
+            [*command, "--backend-store-uri", "sqlite:///server.db", "--artifacts-destination", "artifacts"],
+            cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    try:
+        wait_for_answer(f"http://127.0.0.1:{port}/health", process)
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for_answer(url: str, process: subprocess.Popen, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        assert process.poll() is None, "the server ended at once"
+        assert time.monotonic() < deadline, "the server did not answer"
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
