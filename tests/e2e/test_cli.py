@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from erd.cli import main
+from erd.locks import locked
 
 FAST = ["--set", "pretrain.epochs=3", "--set", "finetune.epochs=2", "--set", "finetune.members=2", "--runner", "serial"]
 ROOT = Path(__file__).parents[2]
@@ -205,14 +206,8 @@ def test_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_two_runs_in_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
-    first = subprocess.Popen([sys.executable, "-m", "erd.cli", "run"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    assert first.stderr is not None
-    first.stderr.readline()  # it has the folder once it says so
-    try:
-        refused(erd_process("run", *FAST, cwd=tmp_path), 1, "another run is working in runs/digits-near", "--batch")
-    finally:
-        first.terminate()
-        first.wait()
+    with locked(tmp_path / "runs" / "digits-near"):
+        refused(erd("run", *FAST, cwd=tmp_path), 1, "another run is working in runs/digits-near", "--batch")
 
 
 def test_erd_help_answers_without_loading_torch() -> None:

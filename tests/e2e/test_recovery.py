@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import pytest
 from mlflow import MlflowClient
 from servers import free_port, mlflow_server
 
-from erd import stages
+from erd import stages, tracking
 from erd.rundir import RunDir
 from erd.scenarios import settings_for
 from flows import local
@@ -101,7 +100,7 @@ def test_a_killed_flow_goes_on_where_it_was_and_ends_with_the_bytes_of_an_undist
         assert members(workspace)[name] == member, "not trained again"
         assert f"finetune-{name[0]}: unchanged, kept" in result["said"]
     same(workspace, undisturbed)
-    client = MlflowClient()
+    client = tracking.connect()
     assert client.get_run(record["run_id"]).info.status == "KILLED", "closed by the next run"
     assert client.get_run(result["mlflow_run_id"]).info.status == "FINISHED"
 
@@ -125,21 +124,14 @@ def same(one: Path, other: Path) -> None:
         assert members(other)[name][0] == weights, name
 
 
-@pytest.fixture
-def at_the_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A port for an MLflow server that this test's own calls use too."""
-    port, before = free_port(), mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    yield port
-    mlflow.set_tracking_uri(before)
-
-
-def test_a_run_outlives_its_mlflow_server_and_is_sent_later(tmp_path: Path, at_the_server: int) -> None:
-    with mlflow_server(tmp_path / "server", at_the_server):
+def test_a_run_outlives_its_mlflow_server_and_is_sent_later(tmp_path: Path) -> None:
+    port = free_port()
+    address = {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{port}"}
+    client = MlflowClient(*address.values())
+    with mlflow_server(tmp_path / "server", port):
         running = subprocess.Popen(
             [sys.executable, "-m", "erd.cli", "run", *SLOW, "--json"],
-            cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=tmp_path, env=os.environ | address, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         wait_for(lambda: list((tmp_path / RUN.root / "members").glob(".*.checkpoint.safetensors")))
     said, told = running.communicate()
@@ -149,15 +141,16 @@ def test_a_run_outlives_its_mlflow_server_and_is_sent_later(tmp_path: Path, at_t
     assert result["model_version"] is None
     assert (tmp_path / RUN.report).exists()
 
-    with mlflow_server(tmp_path / "server", at_the_server):
-        assert MlflowClient().get_run(result["mlflow_run_id"]).info.status == "RUNNING"
-        sent = erd("sync", str(RUN.root), cwd=tmp_path)
+    with mlflow_server(tmp_path / "server", port):
+        assert client.get_run(result["mlflow_run_id"]).info.status == "RUNNING"
+        sent = erd("sync", str(RUN.root), cwd=tmp_path, **address)
         assert sent["model_version"] == 1
-        assert erd("sync", str(RUN.root), cwd=tmp_path)["model_version"] == 1, "twice is once"
-        run = MlflowClient().get_run(sent["mlflow_run_id"])
+        assert erd("sync", str(RUN.root), cwd=tmp_path, **address)["model_version"] == 1, "twice is once"
+        run = client.get_run(sent["mlflow_run_id"])
         assert (run.info.run_id, run.info.status) == (result["mlflow_run_id"], "FINISHED")
         assert run.data.metrics["detection/auroc"] == pytest.approx(result["auroc"])
-        mlflow.pyfunc.load_model("models:/erd-digits-near@champion")
+        champion = client.get_model_version_by_alias("erd-digits-near", "champion")
+        assert champion.run_id == run.info.run_id
 
 
 def test_sync_of_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
