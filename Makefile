@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help install run test lint bench clean
+.PHONY: help install run up test lint bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -21,8 +21,11 @@ $(STAMP): pyproject.toml constraints.txt
 run: $(STAMP)  ## the whole chain on the bundled digits
 	@$(BIN)/erd run
 
+up: $(STAMP)  ## Prefect with worker and schedule, and MLflow, until Ctrl-C; PREFECT_PORT=4200 MLFLOW_PORT=5000
+	@$(BIN)/python -m flows.up $(PREFECT_PORT:%=--prefect-port %) $(MLFLOW_PORT:%=--mlflow-port %)
+
 test: lint  ## lint, types and all tests
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/ruff check .

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from erd import lifeline
-from erd.errors import UserError, WorkerDied
+from erd.errors import RunError, UserError, WorkerDied
 from erd.params import Run
 
 
@@ -70,12 +70,17 @@ class Workers:
         self.run, self.count = run, worker_count(run, jobs)
         self._pool: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
+        self._closed = False
 
     def __enter__(self) -> "Workers":
         return self
 
     def __exit__(self, *failure: object) -> None:
+        self._closed = True  # no new processes for a member that is tried again
         if self._pool is not None:
+            if failure[0] is not None:  # cancelled, or another member failed; checkpoints keep what was trained
+                for process in list((self._pool._processes or {}).values()):
+                    process.terminate()
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -83,6 +88,8 @@ class Workers:
             with self._lock, threads(self.run.threads):
                 return function(*arguments)
         with self._lock:
+            if self._closed:
+                raise RunError("the run was stopped; run the same command again: what is finished is kept")
             # Spawned, not forked: a fork of a process that has used threads or a GPU is broken.
             pool = self._pool = self._pool or ProcessPoolExecutor(
                 self.count,

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from erd import lifeline
@@ -61,12 +63,8 @@ class TemporaryServer:
 
 
 def weekly(**parameters: Any) -> dict[str, Any]:
-    server = TemporaryServer() if get_current_settings().api.url is None else None
-    from flows.weekly import weekly as flow  # torch and all: the server starts meanwhile
-
-    if server is not None:
-        os.environ["PREFECT_API_URL"] = server.wait()  # Prefect's own threads look there too
-        refresh_global_settings_context()
+    with connected():
+        from flows.weekly import weekly as flow  # torch and all: the server starts meanwhile
     try:
         return flow(**parameters)
     except (httpx.TransportError, RuntimeError) as error:
@@ -76,6 +74,16 @@ def weekly(**parameters: Any) -> dict[str, Any]:
         raise RunError(
             f"the Prefect server at {address} does not answer; start it, or unset PREFECT_API_URL"
         ) from error
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """After the block there is a server; the block has the time in which it starts."""
+    server = TemporaryServer() if get_current_settings().api.url is None else None
+    yield
+    if server is not None:
+        os.environ["PREFECT_API_URL"] = server.wait()  # Prefect's own threads look there too
+        refresh_global_settings_context()
 
 
 def _serve(port: int, parent: int) -> None:

@@ -6,12 +6,14 @@ prefect deployment run 'weekly/weekly' -p batch=2026-W46
 """
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from prefect import flow, runtime
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -77,11 +79,11 @@ def weekly(
 
 
 def _scheduled_week() -> str | None:
-    """A deployment's run that names no batch is about the week it was scheduled in: 2026-W46."""
+    """A deployment's run that names no batch is named after the week it was scheduled in, where we are: 2026-W46."""
     if runtime.deployment.id is None:
         return None
     start: datetime = runtime.flow_run.scheduled_start_time
-    return f"{start:%G-W%V}"
+    return f"{start.astimezone(ZoneInfo(os.environ.get('ERD_TIMEZONE') or 'UTC')):%G-W%V}"
 
 
 @contextmanager

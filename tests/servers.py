@@ -21,17 +21,24 @@ def free_port() -> int:
 @contextmanager
 def mlflow_server(folder: Path, port: int) -> Iterator[None]:
     """With its database and artifacts in `folder`: a second one there goes on with them."""
+    words = ["mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    words += ["--backend-store-uri", "sqlite:///server.db", "--artifacts-destination", "artifacts"]
+    # Jobs are not used here, and are half of the time to start.
+    with _server(words, folder, f"http://127.0.0.1:{port}/health", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"):
+        yield
+
+
+@contextmanager
+def _server(words: list[str], folder: Path, health: str, **own: str) -> Iterator[None]:
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # not used here, and half of the time to start
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"} | own
     with (folder / "log").open("a") as output:
         process = subprocess.Popen(
-            [*command, "--backend-store-uri", "sqlite:///server.db", "--artifacts-destination", "artifacts"],
+            [sys.executable, "-m", *words],
             cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
     try:
-        wait_for_answer(f"http://127.0.0.1:{port}/health", process)
+        wait_for_answer(health, process)
         yield
     finally:
         os.killpg(process.pid, signal.SIGKILL)

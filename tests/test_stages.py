@@ -2,6 +2,8 @@
 
 import json
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -178,6 +180,20 @@ def test_a_death_of_a_worker_is_one_sentence() -> None:
         with pytest.raises(RunError, match="a worker process died"):
             workers.call(os._exit, 1)
         assert workers.call(os.getpid) != os.getpid(), "a new try gets a new worker"
+
+
+def test_a_stopped_run_waits_for_no_member_and_starts_none() -> None:
+    workers = compute.Workers(params.Run(workers=1), jobs=1)
+    with ThreadPoolExecutor() as waiting:
+        with pytest.raises(KeyboardInterrupt), workers:  # noqa: PT012
+            workers.call(os.getpid)  # the process is up
+            training = waiting.submit(workers.call, time.sleep, 600)
+            time.sleep(0.5)
+            raise KeyboardInterrupt
+        with pytest.raises(RunError, match="a worker process died"):
+            training.result(timeout=30)
+    with pytest.raises(RunError, match="the run was stopped"):
+        workers.call(os.getpid)
 
 
 def test_member_goes_to_its_device_and_workers_fit_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from erd import files, stages, versioning
+from erd import files, versioning
 from erd.ensemble import draw_labels
 from erd.params import Finetune
 from erd.rundir import RunDir
-from erd.scenarios import settings_for
+from flows import local
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -39,15 +39,10 @@ def commit_all(cwd: Path) -> None:
     command("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "as it is", cwd=cwd)
 
 
-def run_and_save(*overrides: str) -> dict[str, str]:
-    """What `erd run` does here, in this process, which has torch loaded already."""
-    settings = settings_for(overrides=overrides, runner="serial")
-    stages.ingest(settings, RUN)
-    stages.pretrain(settings, RUN)
-    stages.finetune_all(settings, RUN)
-    stages.score(settings, RUN)
-    stages.evaluate(settings, RUN)
-    return versioning.save(settings, RUN)
+def run_flow(*overrides: str) -> dict[str, str]:
+    """`erd run` in this process, which has torch loaded already; the hashes of the data."""
+    local.weekly(overrides=list(overrides), runner="serial")
+    return versioning.hashes(RUN)
 
 
 def edit(path: Path, *replacements: tuple[str, str]) -> None:
@@ -120,18 +115,18 @@ def test_a_run_gives_the_bytes_of_the_pipeline_and_leaves_dvc_nothing_to_do(
 ) -> None:
     command("git", "clone", "-q", str(fresh), str(tmp_path / "clone"), cwd=fresh)
     monkeypatch.chdir(tmp_path / "clone")
-    hashes = run_and_save()
+    hashes = run_flow()
     assert Path("dvc.lock").read_bytes() == (reproduced / "dvc.lock").read_bytes(), "all outputs by their hashes"
     assert RUN.metrics.read_bytes() == (reproduced / RUN.metrics).read_bytes()
     assert f"md5: {hashes['data/batch.safetensors']}" in Path("dvc.lock").read_text()
     assert command("dvc", "status", cwd=Path()) == CLEAN
     assert stages_run(command("dvc", "repro", cwd=Path())) == []
 
-    run_and_save("finetune.members=2")
+    run_flow("finetune.members=2")
     assert Path("dvc.lock").read_bytes() == (reproduced / "dvc.lock").read_bytes(), "dvc.yaml describes no overrides"
     assert "evaluate" in command("dvc", "status", cwd=Path())
     edit(Path("params.yaml"), ("members: 3", "members: 2"))
-    run_and_save()
+    run_flow()
     assert command("dvc", "status", cwd=Path()) == CLEAN, "also where a label of the matrix has no member"
 
 

@@ -30,6 +30,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunDir,
 
 def ask(question: Any) -> Any:
     """Something only the API knows; `question` is a coroutine function of a client."""
+
     async def answer() -> Any:
         async with get_client() as client:
             return await question(client)
