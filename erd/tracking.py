@@ -200,8 +200,8 @@ def location() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path('mlflow.db').absolute()}"
 
 
-def connect() -> "MlflowClient":
-    """A client; makes the embedded database where there is none. Raises where nobody answers, after seconds."""
+def prepare() -> None:
+    """Import MLflow, which takes seconds, with our settings for it."""
     for name, value in {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -212,9 +212,16 @@ def connect() -> "MlflowClient":
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # stdout is for the command's own answer
     }.items():
         os.environ.setdefault(name, value)
-    from mlflow import MlflowClient
+    import mlflow  # noqa: F401
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def connect() -> "MlflowClient":
+    """A client; makes the embedded database where there is none. Raises where nobody answers, after seconds."""
+    prepare()
+    from mlflow import MlflowClient
+
     uri = location()
     place = urlsplit(uri)
     if port := PORTS.get(place.scheme.partition("+")[0]):  # MLflow would ask a database that is down for minutes

@@ -63,8 +63,11 @@ class TemporaryServer:
 
 
 def weekly(**parameters: Any) -> dict[str, Any]:
-    with connected():
-        from flows.weekly import weekly as flow  # torch and all: the server starts meanwhile
+    with connected():  # torch, MLflow and all take seconds, in which the server starts
+        from flows.weekly import tracking
+        from flows.weekly import weekly as flow
+
+        tracking.prepare()
     try:
         return flow(**parameters)
     except (httpx.TransportError, RuntimeError) as error:

@@ -47,7 +47,7 @@ def _tell(done: Done) -> Done:
     return done
 
 
-@task(name="ingest", tags=["erd"], cache_policy=NO_CACHE)
+@task(name="ingest", cache_policy=NO_CACHE)
 def ingest(settings: Settings, run: RunDir) -> Done:
     done = stages.ingest(settings, run)
     facts = files.load_json(run.ingested)
@@ -57,7 +57,7 @@ def ingest(settings: Settings, run: RunDir) -> Done:
     return done
 
 
-@task(name="pretrain", tags=["erd"], cache_policy=NO_CACHE)
+@task(name="pretrain", cache_policy=NO_CACHE)
 def pretrain(settings: Settings, run: RunDir) -> Done:
     return _tell(stages.pretrain(settings, run))
 
@@ -65,7 +65,7 @@ def pretrain(settings: Settings, run: RunDir) -> Done:
 @task(
     name="finetune",
     task_run_name="finetune c={name}",
-    tags=["erd", "member"],
+    tags=["member"],  # only here: Prefect asks the server for limits on every tag, two seconds a task
     cache_policy=NO_CACHE,
     retries=2,
     retry_condition_fn=_worth_another_try,
@@ -76,17 +76,17 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int, name: str
     return _tell(_workers.call(stages.finetune, settings, run, label, member))
 
 
-@task(name="score", tags=["erd"], cache_policy=NO_CACHE)
+@task(name="score", cache_policy=NO_CACHE)
 def score(settings: Settings, run: RunDir) -> Done:
     return _tell(stages.score(settings, run))
 
 
-@task(name="evaluate", tags=["erd"], cache_policy=NO_CACHE)
+@task(name="evaluate", cache_policy=NO_CACHE)
 def evaluate(settings: Settings, run: RunDir) -> Done:
     return _tell(stages.evaluate(settings, run))
 
 
-@task(name="version", tags=["erd", "dvc"], cache_policy=NO_CACHE)
+@task(name="version", cache_policy=NO_CACHE)
 def version(settings: Settings, run: RunDir) -> dict[str, str]:
     """The data in DVC's cache, and in its remote where there is one. Trouble there takes nothing from the results."""
     hashes: dict[str, str] = {}
@@ -98,7 +98,7 @@ def version(settings: Settings, run: RunDir) -> dict[str, str]:
     return hashes
 
 
-@task(name="register", tags=["erd", "mlflow"], cache_policy=NO_CACHE)
+@task(name="register", cache_policy=NO_CACHE)
 def register(settings: Settings, run: RunDir) -> Registered:
     registered = registry.register(settings, run)
     if registered.version is not None:
@@ -107,7 +107,7 @@ def register(settings: Settings, run: RunDir) -> Registered:
     return registered
 
 
-@task(name="report", tags=["erd"], cache_policy=NO_CACHE)
+@task(name="report", cache_policy=NO_CACHE)
 def show(run: RunDir, registered: Registered) -> None:
     """report.html, and what a person wants to see of the run in Prefect's UI."""
     report.write(run)

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from prefect import flow, runtime
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.client.orchestration import get_client
 from prefect.logging.handlers import APILogHandler
 from prefect.task_runners import ThreadPoolTaskRunner
 
@@ -62,6 +63,7 @@ def weekly(
     run = RunDir.of(settings)
     with _told_to_prefect(), locked(run.root):
         log.info("%s → %s", settings.data.scenario, run.root)
+        _tag("erd", settings.data.scenario)
         tasks.ingest(settings, run)
         with _tracked(settings, run):
             tasks.pretrain(settings, run)
@@ -84,6 +86,12 @@ def _scheduled_week() -> str | None:
         return None
     start: datetime = runtime.flow_run.scheduled_start_time
     return f"{start.astimezone(ZoneInfo(os.environ.get('ERD_TIMEZONE') or 'UTC')):%G-W%V}"
+
+
+def _tag(*tags: str) -> None:
+    """The flow run alone; tags of Prefect's `tags` would go to its tasks as well."""
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(runtime.flow_run.id, tags=tags)
 
 
 @contextmanager

@@ -50,6 +50,7 @@ def test_prefect_shows_a_task_a_stage_and_a_member_and_what_came_out(finished: t
     flow_run = ask(lambda client: client.read_flow_run(flow_run_id(run)))
     assert flow_run.name == "2026-W46"
     assert flow_run.state_name == "Completed"
+    assert set(flow_run.tags) == {"erd", "digits-near"}
     tasks = [task.name for task in ask(lambda client: client.read_task_runs(flow_run_filter=this))]
     plain = sorted(name.rpartition("-")[0] for name in tasks if not name.startswith("finetune"))
     assert plain == ["evaluate", "ingest", "pretrain", "register", "report", "score", "version"]
