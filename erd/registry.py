@@ -201,4 +201,6 @@ def _global_location() -> Iterator[None]:
     try:
         yield
     finally:
-        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+        if before is not None:
+            os.environ["MLFLOW_TRACKING_URI"] = before
