@@ -89,9 +89,20 @@ def _strength(counts: np.ndarray, top: np.ndarray, images: int, total: int) -> n
     return np.logaddexp(logsumexp(excess, axis=1) - math.log(len(top)), np.maximum(z, 0) ** 2 / 2)
 
 
+def level(rate: float, looks: int) -> float:
+    """The p-value at which the alarm rings: the same for every look, rate / looks."""
+    if rate / looks < 1 / (DRAWS + 1):
+        raise UserError(
+            f"with a false-alarm rate of {rate} over {looks} looks the alarm could never ring: its smallest p-value "
+            f"is {1 / (DRAWS + 1)}; set alarm.rate to {looks / (DRAWS + 1):.2g} or more"
+        )
+    return rate / looks
+
+
 class Look(NamedTuple):
     level: float  # the alarm rings at p-values up to it
     rang: bool
+    first: bool  # it did not ring before for this batch
 
 
 def look(ledger: Path, stream: str, batch: str, p: float, alpha: float, looks: int = 52) -> Look:
@@ -105,18 +116,15 @@ def look(ledger: Path, stream: str, batch: str, p: float, alpha: float, looks: i
     A batch that was entered before keeps its level and takes the new p-value: a rerun is no new look. (Rerunning with
     other seeds until it rings would be one, which no ledger can see.)
     """
-    if alpha / looks < 1 / (DRAWS + 1):
-        raise UserError(
-            f"with a false-alarm rate of {alpha} over {looks} looks the alarm could never ring: its smallest p-value "
-            f"is {1 / (DRAWS + 1)}; set the rate to {looks / (DRAWS + 1):.2g} or more"
-        )
+    now = level(alpha, looks)
     with _held(ledger):
         streams = _read(ledger)
         entries = streams.setdefault(stream, {})
-        level = entries.get(batch, {}).get("level", alpha / looks)
-        entries[batch] = {"level": level, "p": p, "rang": p <= level}
+        before = entries.get(batch, {"level": now, "rang": False})
+        rings = p <= before["level"]
+        entries[batch] = {"level": before["level"], "p": p, "rang": rings}
         files.save_json(ledger, streams)
-    return Look(level, p <= level)
+    return Look(before["level"], rings, rings and not before["rang"])
 
 
 def _read(ledger: Path) -> dict[str, dict[str, dict[str, float]]]:

@@ -70,10 +70,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "holdout_tnr95": metrics["holdout_tnr95"],
         "max_softmax_auroc": metrics["max_softmax_auroc"],
         "flagged": metrics["flagged"],
+        "fdr_target": metrics["fdr_target"],
         "fpr_target": metrics["fpr_target"],
-        "fdr_target": None,
-        "alarm_p": None,
-        "novel_share": None,
+        "alarm": metrics["alarm"],
+        "alarm_p": metrics["alarm_p"],
+        "novel_share": metrics["novel_share"],
         "val_accuracy": metrics["val_accuracy"],
         "run_dir": metrics["run_dir"],
         "mlflow_run_id": metrics["mlflow_run_id"],
@@ -211,8 +212,9 @@ def _settings(arguments: argparse.Namespace) -> "Settings":
 
 
 def _summary(metrics: dict[str, Any], folder: "RunDir") -> None:
-    print(f"\n{metrics['flagged']:,} of {metrics['images']:,} images of batch {metrics['batch']} are flagged as novel")
-    print(f"(set to flag {metrics['fpr_target']:.0%} of the known ones wrongly)\n")
+    from erd import report
+
+    print(f"\n{report.headline(metrics)}\n{report.alarm(metrics)}\n")
     rows = []
     for place, prefix in (("batch", ""), ("holdout", "holdout_")):
         if metrics[f"{prefix}auroc"] is None:
@@ -226,6 +228,8 @@ def _summary(metrics: dict[str, Any], folder: "RunDir") -> None:
         print(f"\nof the novel images {metrics['power']:.1%} are flagged")
     if metrics["realised_fpr"] is not None:
         print(f"of the known images {metrics['realised_fpr']:.1%} are flagged, wrongly")
+    if metrics["realised_fdr"] is not None:
+        print(f"of the flagged images {metrics['realised_fdr']:.1%} are known")
     print(f"accuracy of the classifier on known classes (validation): {metrics['val_accuracy']:.3f}")
     for warning in metrics["warnings"]:
         print(f"note: {warning}")

@@ -9,7 +9,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from erd import detection, evaluation, files
+from erd import evaluation, files
 from erd.data import ingest as packing
 from erd.params import Settings
 from erd.rundir import RunDir
@@ -33,7 +33,7 @@ def draw_all(
     """All figures of a run as PNG; those that need the truth only where it is known."""
     classes = files.load_json(run.ingested)["classes"]
     reference = pd.read_parquet(run.reference_scores)["score"].to_numpy()
-    cut = detection.threshold(reference, settings.detect.fpr)
+    cut = batch.loc[batch["flagged"], "score"].min()  # NaN where nothing is flagged
     names = {label: classes[label] for label in members}
     drawn = {
         "learning_curves": learning_curves(members, best, names),

@@ -94,8 +94,20 @@ class Score(Block):
 
 
 class Detect(Block):
-    calibration: Literal["mixed", "holdout", "paper"] = "mixed"
+    calibration: Literal["mixed", "crossfit", "holdout", "paper"] = "mixed"
+    rule: Literal["fdr", "fpr", "catch"] = "fdr"
+    fdr: Share = 0.05
+    adaptive: bool = True
     fpr: Share = 0.05
+    catch: Share = 0.9
+    novel_at_most: Share = 0.5
+    confidence: Share = 0.9
+
+
+class Alarm(Block):
+    rate: Share = 0.05
+    looks: Positive = 52
+    notify: str | list[str] | None = None
 
 
 class Track(Block):
@@ -123,6 +135,7 @@ class Settings(Block):
     finetune: Finetune = Finetune()
     score: Score = Score()
     detect: Detect = Detect()
+    alarm: Alarm = Alarm()
     track: Track = Track()
     registry: Registry = Registry()
     run: Run = Run()

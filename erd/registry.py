@@ -128,7 +128,7 @@ def _log(client: "MlflowClient", settings: Settings, run: RunDir, record: Record
     )  # fmt: skip
     with TemporaryDirectory() as folder, _global_location():
         (Path(folder) / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
-        artifacts = {"classifier": run.pretrained, "reference": run.validation_scores}
+        artifacts = {"classifier": run.pretrained, "reference": run.clean_scores}
         artifacts |= {f"member-{label}": run.member(label) for label in labels}
         artifacts |= {"facts": Path(folder) / "facts.json"}
         # Model.log, since mlflow.pyfunc.log_model takes no run's id: it would start, and end, a run of its own.

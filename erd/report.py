@@ -1,13 +1,14 @@
 """report.html: what a batch brought, on one page that needs no network and no other file."""
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
 
-from erd import files
+from erd import files, params
 from erd.rundir import RunDir
 
 SHOWN = 100  # rows of the table of flagged images; all are in scores.parquet
@@ -25,6 +26,8 @@ def write(run: RunDir) -> Path:
     aside = pd.read_csv(run.quarantine)
     page = _template().render(
         headline=headline(metrics),
+        alarm=alarm(metrics),
+        confidence=params.read(run.settings).detect.confidence,
         metrics=metrics,
         figures=[
             {"title": title, "data": base64.b64encode(path.read_bytes()).decode()}
@@ -40,12 +43,41 @@ def write(run: RunDir) -> Path:
     return run.report
 
 
-def headline(metrics: dict[str, Any]) -> str:
+def headline(metrics: Mapping[str, Any]) -> str:
     """What a person wants to know first, in one sentence."""
+    few = "No image" if not metrics["flagged"] else f"{metrics['flagged']:,} of {metrics['images']:,} images"
+    looks = "look" if metrics["flagged"] > 1 else "looks"
+    text = f"{few} of batch {metrics['batch']} {looks} like something the classifier has never seen"
+    return f"{text}{promise(metrics)}."
+
+
+def promise(metrics: Mapping[str, Any]) -> str:
+    """The stated error rate, as the end of a sentence about flags."""
+    if not metrics["flagged"]:
+        return ""
+    if not metrics["promised"]:
+        return "; how many of these are false alarms is not known"
+    if metrics["fdr_target"] is not None:
+        return f"; at most about {_one_in(metrics['fdr_target'])} of these is expected to be a false alarm"
+    if metrics["fpr_target"] is not None:
+        return f"; about {_one_in(metrics['fpr_target'])} of the images it does know is flagged wrongly"
+    return f"; about {metrics['catch_target']:.0%} of the novel images are meant to be among them"
+
+
+def alarm(metrics: Mapping[str, Any]) -> str:
+    """Whether there is anything at all, in one sentence."""
+    p = f"p = {metrics['alarm_p']:.2g}"
+    if not metrics["alarm"]:
+        return f"No alarm: as a whole the batch does not look different from known images ({p})."
+    low, high = (f"{metrics[key]:.0%}" for key in ("novel_share_low", "novel_share_high"))
     return (
-        f"{metrics['flagged']:,} of {metrics['images']:,} images of batch {metrics['batch']} look like something the "
-        f"classifier has never seen; of the images it does know about {metrics['fpr_target']:.0%} are flagged wrongly."
+        f"Alarm: something in this batch is novel ({p}): about {metrics['novel_share']:.0%} of the images, "
+        f"{low} to {high}, and at least {metrics['novel_at_least']:,}."
     )
+
+
+def _one_in(rate: float) -> str:
+    return f"1 in {1 / rate:.0f}"
 
 
 def _template() -> jinja2.Template:

@@ -6,6 +6,7 @@ from pathlib import Path
 from erd.params import Settings
 
 RUNS = Path("runs")
+ALARMS = RUNS / "alarms.json"  # the ledger of all looks in the workspace
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,19 @@ class RunDir:
 
     @property
     def reference_scores(self) -> Path:
-        return self.root / "reference_scores.parquet"  # C, or V in `paper` mode
+        return self.root / "reference_scores.parquet"  # what the batch is compared with: C; V in `paper` mode
 
     @property
     def validation_scores(self) -> Path:
         return self.root / "validation_scores.parquet"  # V, on which no member was trained
+
+    @property
+    def clean_scores(self) -> Path:
+        return self.root / "clean_scores.parquet"  # what new images are compared with: known, and in no training
+
+    @property
+    def decision(self) -> Path:
+        return self.root / "decision.json"  # alarm, novel share, bounds
 
     @property
     def holdout_scores(self) -> Path:

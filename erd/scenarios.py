@@ -93,7 +93,7 @@ def _rows() -> list[Scenario]:
 
     return [
         row("digits-near", ("digits", HALF[0]), ("digits", HALF[1]),
-            {"net": "mlp", "members": 5, "image_size": 8, "train": 450, "val": 91, "calibration": 100,
+            {"net": "mlp", "members": 5, "image_size": 8, "train": 450, "val": 91, "calibration": 200,
              "batch_known": 180, "batch_novel": 180, "holdout_known": 180, "holdout_novel": 180},
             settings={"pretrain.epochs": 40, "pretrain.batch_size": 32,
                       "finetune.epochs": 20, "finetune.batch_size": 32}),

@@ -5,7 +5,8 @@
 
 A score is the flow's own for the same images, to the last bit when they come in the flow's order. The p-values are not:
 the flow compares with calibration images that were hidden in the batch its members learned (`mixed`), as the images it
-scores were. New images were in no batch, so here the reference is V: known images on which no member was trained.
+scores were. New images were in no batch, so here they are compared with the calibration images that stayed clean. They
+come in any number, so an image is flagged by `detect.fpr`: a false discovery rate takes a whole batch.
 
 Over HTTP (`mlflow models serve`) MLflow itself makes uint8 of the numbers in the JSON, and cuts off fractions without a
 word: send pixels as 0 to 255.
@@ -30,7 +31,7 @@ from erd.training import predict
 
 
 class Ensemble(PythonModel):
-    """Artifacts: `classifier`, `member-<label>`…, `reference` (scores of V), `facts` (see erd.registry)."""
+    """Artifacts: `classifier`, `member-<label>`…, `reference` (scores of known images), `facts` (see erd.registry)."""
 
     def load_context(self, context: PythonModelContext) -> None:
         files = {name: Path(path) for name, path in context.artifacts.items()}

@@ -19,17 +19,18 @@ import numpy as np
 import pandas as pd
 import torch
 
-from erd import __version__, compute, detection, evaluation, files, models, progress
+from erd import __version__, alarm, compute, decisions, detection, evaluation, files, models, notify, progress
 from erd import disagreement as scores_of
 from erd.data import ingest as packing
 from erd.data.batches import Mixture, Rows
+from erd.decisions import Compared
 from erd.ensemble import CURVES, draw_labels, finetune_member, load_net, save_net
 from erd.errors import RunError, UserError
 from erd.models import Classifier
 from erd.params import Settings
 from erd.rundir import RunDir
 from erd.seeds import derive
-from erd.training import Examples, Recipe, State, fit, predict
+from erd.training import Examples, Fit, Recipe, State, fit, predict
 
 log = logging.getLogger("erd")
 COMPARED = ("entropy", "max_softmax")  # columns of scores.parquet that are evaluated beside the score
@@ -49,6 +50,8 @@ def ingest(settings: Settings, run: RunDir) -> Done:
     # What cannot work stops before anything is written.
     compute.device(settings.run)
     _weights(settings)
+    alarm.level(settings.alarm.rate, settings.alarm.looks)
+    notify.addresses(settings.alarm.notify)
     collected = packing.collect(settings)
     draw_labels(settings.finetune, collected.classes, settings.seed)
     return Done("ingest", tuple(packing.write(collected, run)))
@@ -106,34 +109,47 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
     path = run.member(label)
     outputs = [path, run.history(path)]
     recipe = Recipe.of(settings.finetune)
-    mixed = settings.detect.calibration == "mixed"
-    chosen = {"seed": settings.seed, "label": label, "mixed": mixed,
+    mixed, crossfit = (settings.detect.calibration == mode for mode in ("mixed", "crossfit"))
+    chosen = {"seed": settings.seed, "label": label, "mixed": mixed, "crossfit": crossfit,
               "recipe": settings.finetune.model_dump(exclude={"members", "labels"})}  # fmt: skip
     report = progress.reporter(run.progress(path), recipe.epochs)
 
     def work(key: str) -> None:
         labeled, batch = packing.read(run.labeled), packing.read(run.batch)
-        pretrained, _ = load_net(run.pretrained, compute.device(settings.run, member))
-        unlabeled = [(batch.rows(), _curves(run))]
-        if mixed:
-            hidden = labeled.rows("calibration")
-            known_truth = CURVES.index("batch_known" if _truth(run.batch) is not None else "batch")
-            unlabeled.append((hidden, torch.full((len(hidden),), known_truth, dtype=torch.int8)))
-        model, result = finetune_member(
-            pretrained,
-            label,
-            (labeled.rows("train"), labeled.labels_of("train")),
-            unlabeled,
-            (labeled.rows("val"), labeled.labels_of("val")),
-            settings.finetune,
-            settings.seed,
-            checkpoint=run.checkpoint(path),
-            fingerprint=key,
-            on_epoch=report,
-        )
-        save_net(path, model, result, {"classes": labeled.facts["classes"], "label": label})
-        files.save_json(run.history(path), result.history)
-        run.checkpoint(path).unlink(missing_ok=True)
+        curves = _curves(run)
+        facts: dict[str, Any] = {"classes": labeled.facts["classes"], "label": label}
+        folds = _folds(settings, len(batch.images))
+        checkpoints = [run.checkpoint(path.with_stem(f"{label}-{number}")) for number in range(len(folds))]
+        whole = Fit()
+        for number, (fold, rows) in enumerate(folds):
+            pretrained, _ = load_net(run.pretrained, compute.device(settings.run, member))
+            here = torch.from_numpy(rows)
+            unlabeled = [(Rows(batch.images, here if crossfit else None), curves[here])]
+            if mixed:
+                hidden = labeled.rows("calibration")
+                known_truth = CURVES.index("batch_known" if _truth(run.batch) is not None else "batch")
+                unlabeled.append((hidden, torch.full((len(hidden),), known_truth, dtype=torch.int8)))
+            model, result = finetune_member(
+                pretrained,
+                label,
+                (labeled.rows("train"), labeled.labels_of("train")),
+                unlabeled,
+                (labeled.rows("val"), labeled.labels_of("val")),
+                settings.finetune,
+                derive(settings.seed, "fold", number) if number else settings.seed,
+                checkpoint=checkpoints[number],
+                fingerprint=f"{key} {number}",
+                on_epoch=report,
+            )
+            whole.snapshots += result.snapshots
+            if fold is not None:  # one file for both folds: for new images they are one member
+                facts.setdefault("folds", []).extend([fold] * len(result.snapshots))
+            if number == 0:
+                whole.history, whole.best_epoch = result.history, result.best_epoch
+        save_net(path, model, whole, facts)
+        files.save_json(run.history(path), whole.history)
+        for checkpoint in checkpoints:
+            checkpoint.unlink(missing_ok=True)
 
     done = _once(run, f"finetune-{label}", chosen, [run.labeled, run.batch, run.pretrained], outputs, work)
     report({"epoch": recipe.epochs})
@@ -169,28 +185,57 @@ def members_underway(
 
 
 def score(settings: Settings, run: RunDir) -> Done:
-    """Algorithm 2: disagreement of the members on U (and T), p-values and flags against C, or V in `paper` mode."""
+    """Algorithm 2: disagreement of the members on U (and T), and what it means against known images."""
     labels = member_labels(settings, run)
     _gather_members(run, labels)
-    outputs = [run.scores, run.reference_scores, run.validation_scores, run.holdout_scores]
-    reference_part = "val" if settings.detect.calibration == "paper" else "calibration"
-    chosen = {"labels": labels, "score": settings.score.model_dump(), "detect": settings.detect.model_dump()}
+    outputs = [run.scores, run.reference_scores, run.validation_scores, run.clean_scores, run.holdout_scores,
+               run.decision]  # fmt: skip
+    chosen = {"labels": labels, "seed": settings.seed, "score": settings.score.model_dump(),
+              "detect": settings.detect.model_dump(),
+              "alarm": settings.alarm.model_dump(exclude={"notify"})}  # fmt: skip
     inputs = [run.labeled, run.batch, run.holdout, run.pretrained, *(run.member(label) for label in labels)]
+    # Which known images the batch is compared with, and which new images are.
+    with_batch, with_new = {
+        "mixed": ("calibration", "clean"),
+        "crossfit": ("calibration", "calibration"),
+        "holdout": ("calibration", "calibration"),
+        "paper": ("val", "val"),
+    }[settings.detect.calibration]
 
     def work(key: str) -> None:
         device = compute.device(settings.run)
-        nets = [load_net(net, device) for net in (run.pretrained, *(run.member(label) for label in labels))]
-        reference = _scored(run, run.labeled, reference_part, nets, settings)
-        files.save_table(run.reference_scores, reference)
-        validation = reference if reference_part == "val" else _scored(run, run.labeled, "val", nets, settings)
+        paths = [run.pretrained, *(run.member(label) for label in labels)]
+        nets = [(*load_net(path, device), files.load_facts(path).get("folds", [])) for path in paths]
+
+        def scored(packed: Path, part: str | None = None, fold: int | None = None) -> pd.DataFrame:
+            return _scored(run, packed, part, _without_fold(nets, fold), settings)
+
+        folds = _folds(settings, len(packing.read(run.batch).images))
+        batches = [scored(run.batch, None, fold).iloc[rows] for fold, rows in folds]
+        references = [scored(run.labeled, with_batch, fold) for fold, _ in folds]
+        decision = decisions.decide(
+            [
+                Compared(rows, batch["score"].to_numpy(), reference["score"].to_numpy())
+                for (_, rows), batch, reference in zip(folds, batches, references, strict=True)
+            ],
+            settings,
+        )
+        batch = pd.concat(batches).sort_index()
+        batch.insert(2, "p_value", decision.p_value)
+        batch.insert(3, "flagged", decision.flagged)
+        batch["wrong_at_most"] = decision.wrong_at_most
+        validation, clean, holdout = scored(run.labeled, "val"), scored(run.labeled, with_new), scored(run.holdout)
+        known, values = clean["score"].to_numpy(), holdout["score"].to_numpy()
+        holdout.insert(2, "p_value", detection.p_values(values, known))
+        holdout.insert(3, "flagged", decisions.flags(values, known, settings))
+        drift = decisions.drift(known, validation["score"].to_numpy()) if with_new != "val" else None
+        files.save_table(run.scores, batch)
+        files.save_table(run.reference_scores, pd.concat(references))
+        files.save_table(run.clean_scores, clean)
         files.save_table(run.validation_scores, validation)
-        known = reference["score"].to_numpy()
-        for path, packed in ((run.scores, run.batch), (run.holdout_scores, run.holdout)):
-            table = _scored(run, packed, None, nets, settings)
-            values = table["score"].to_numpy()
-            table.insert(2, "p_value", detection.p_values(values, known))
-            table.insert(3, "flagged", values > detection.threshold(known, settings.detect.fpr))
-            files.save_table(path, table)
+        files.save_table(run.holdout_scores, holdout)
+        warnings = [*decision.warnings, *([drift] if drift else [])]
+        files.save_json(run.decision, decision.facts | {"warnings": warnings})
 
     return _once(run, "score", chosen, inputs, outputs, work)
 
@@ -202,25 +247,22 @@ def evaluate(settings: Settings, run: RunDir) -> Done:
     labels = member_labels(settings, run)
     batch, holdout = pd.read_parquet(run.scores), pd.read_parquet(run.holdout_scores)
     reference = pd.read_parquet(run.reference_scores)["score"].to_numpy()
+    decided = files.load_json(run.decision)
+    warnings = decided.pop("warnings")
     pretrained = files.load_json(run.history(run.pretrained))
     members = {label: files.load_json(run.history(run.member(label))) for label in labels}
     metrics: dict[str, Any] = {"batch": run.batch_name, "scenario": settings.data.scenario}
     metrics |= _quality(batch) | {f"holdout_{name}": value for name, value in _quality(holdout).items()}
     metrics |= {
         "images": len(batch),
-        "flagged": int(batch["flagged"].sum()),
-        "fpr_target": settings.detect.fpr,
-        "threshold": _finite(detection.threshold(reference, settings.detect.fpr)),
+        **decided,
+        "threshold": _finite(batch.loc[batch["flagged"], "score"].min()),
         "val_accuracy": pretrained[files.load_facts(run.pretrained)["best_epoch"] - 1]["val_accuracy"],
         "members": len(labels),
         "sizes": files.load_json(run.ingested)["sizes"],
     }
-    metrics["warnings"] = warnings = files.load_json(run.ingested)["warnings"]
-    if len(reference) < (needed := detection.images_needed(settings.detect.fpr)):
-        warnings.append(
-            f"nothing can be flagged: a false-positive rate of {settings.detect.fpr} takes at least {needed} "
-            f"calibration images and there are {len(reference)}; add labelled images or raise detect.fpr"
-        )
+    metrics["warnings"] = [*files.load_json(run.ingested)["warnings"], *warnings]
+    metrics["assumes"] = decisions.assumptions(settings)
     files.save_json(run.metrics, metrics)
     best = {label: files.load_facts(run.member(label))["best_epoch"] for label in labels}
     drawn = figures.draw_all(run, settings, batch, members, best)
@@ -346,6 +388,25 @@ def _truth(packed: Path) -> np.ndarray | None:
     return manifest["truth"].to_numpy() if "truth" in manifest else None
 
 
+def _folds(settings: Settings, images: int) -> list[tuple[int | None, np.ndarray]]:
+    """Rows of the batch that are learned together, and scored by members that did not learn them: all in one, or two
+    random halves with cross-fitting."""
+    if settings.detect.calibration != "crossfit":
+        return [(None, np.arange(images))]
+    order = np.random.default_rng(derive(settings.seed, "folds")).permutation(images)
+    return [(fold, np.sort(order[fold::2])) for fold in (0, 1)]
+
+
+def _without_fold(
+    nets: list[tuple[Classifier, list[State], list[int]]], fold: int | None
+) -> list[tuple[Classifier, list[State]]]:
+    """The nets as they are without what they learned from one fold of the batch."""
+    return [
+        (model, [state for state, learned in zip(states, folds, strict=True) if learned != fold] if folds else states)
+        for model, states, folds in nets
+    ]
+
+
 def _curves(run: RunDir) -> torch.Tensor:
     """Which learning curve each image of the batch belongs to. It changes what is recorded, never what is learned."""
     truth = _truth(run.batch)
@@ -383,11 +444,14 @@ def _quality(table: pd.DataFrame) -> dict[str, Any]:
     """Detection figures of a scored set with truth; nothing of it (None) without."""
     names = ("auroc", "tnr95", "aupr")
     if "truth" not in table or table.empty:
-        return dict.fromkeys((*names, "realised_fpr", "power", *(f"{c}_{n}" for c in COMPARED for n in names)))
+        return dict.fromkeys(
+            (*names, "realised_fpr", "realised_fdr", "power", *(f"{c}_{n}" for c in COMPARED for n in names))
+        )
     novel = (table["truth"] == "novel").to_numpy()
     flagged = table["flagged"].to_numpy()
     figures: dict[str, Any] = evaluation.detection_metrics(table["score"].to_numpy(), novel)
     figures["realised_fpr"] = float(flagged[~novel].mean()) if (~novel).any() else None
+    figures["realised_fdr"] = float((~novel)[flagged].mean()) if flagged.any() else 0.0
     figures["power"] = float(flagged[novel].mean()) if novel.any() else None
     for compared in COMPARED:
         other = evaluation.detection_metrics(table[compared].to_numpy(), novel)
@@ -396,4 +460,4 @@ def _quality(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    return float(value) if np.isfinite(value) else None

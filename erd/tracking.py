@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from erd import files
+from erd import files, report
 from erd.errors import RunError, UserError
 from erd.params import Settings
 from erd.rundir import RunDir
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("erd")
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
-MACHINE = ("data.root", "data.download")  # settings, and blocks of them, that change no result
+MACHINE = ("data.root", "data.download", "alarm.notify")  # settings, and blocks of them, that change no result
 MACHINE_BLOCKS = ("run", "track", "registry")
 ARTIFACTS = ("scores.parquet", "metrics.json", "quarantine.csv", "settings.json", "report.html")
 SECTIONS = {  # how a key of metrics.json begins → its metric: MLflow draws a section of charts for each prefix
@@ -51,7 +51,13 @@ SECTIONS = {  # how a key of metrics.json begins → its metric: MLflow draws a 
     "images": "data/images",
     "": "detection/",
 }
-ASKED = ("members", "fpr_target", "fdr_target")  # keys of metrics.json that are settings, and sent as such
+ASKED = (
+    "members",
+    "fpr_target",
+    "fdr_target",
+    "catch_target",
+    "alarm_level",
+)  # keys of metrics.json that are settings, and sent as such
 DIGEST_LENGTH = 36  # MLflow takes no longer one
 PAUSE = 60.0  # seconds without another try in the middle of a run when the server does not answer
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -481,8 +487,7 @@ def _curve(key: str) -> str:
 
 
 def _summary(found: Mapping[str, Any]) -> str:
-    text = f"**{found['flagged']:,} of {found['images']:,}** images of batch {found['batch']} are flagged as novel "
-    text += f"(set to flag {found['fpr_target']:.0%} of the known ones wrongly)."
+    text = f"**{report.headline(found)}** {report.alarm(found)}"
     if found["auroc"] is not None:
         text += f" AUROC {found['auroc']:.3f}."
     text += f" The classifier is right on {found['val_accuracy']:.1%} of known validation images."

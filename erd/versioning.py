@@ -29,6 +29,7 @@ PIPELINE, PARAMS = Path("dvc.yaml"), Path("params.yaml")
 ELSEWHERE: dict[str, Any] = {
     "data": {"root", "download"},
     "run": {"runner", "workers", "device"},
+    "alarm": {"notify"},
     "track": True,
     "registry": True,
 }

@@ -19,7 +19,7 @@ def show(run: RunDir, registered: Registered) -> None:
         description=f"the {len(table)} highest-scoring of {metrics['flagged']} flagged images",
     )
     figures = {name: value for name, value in metrics.items() if isinstance(value, float)}
-    lines = [report.headline(metrics), "", "| figure | value |", "|---|---|"]
+    lines = [report.headline(metrics), "", report.alarm(metrics), "", "| figure | value |", "|---|---|"]
     lines += [f"| {name} | {value:.4f} |" for name, value in figures.items()]
     lines += ["", f"Model {registered.model}, version {registered.version}: {registered.reason}."]
     create_markdown_artifact("\n".join(lines), key="summary", description=f"batch {metrics['batch']}")

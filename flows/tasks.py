@@ -11,14 +11,15 @@ from contextlib import contextmanager
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.events import emit_event
 from prefect.tasks import Task
 
-from erd import files, registry, report, stages, versioning
+from erd import alarm, files, notify, registry, report, stages, versioning
 from erd.compute import Workers
 from erd.errors import RunError, WorkerDied
 from erd.params import Settings
 from erd.registry import Registered
-from erd.rundir import RunDir
+from erd.rundir import ALARMS, RunDir
 from erd.stages import Done
 from flows import artifacts
 
@@ -84,6 +85,24 @@ def score(settings: Settings, run: RunDir) -> Done:
 @task(name="evaluate", cache_policy=NO_CACHE)
 def evaluate(settings: Settings, run: RunDir) -> Done:
     return _tell(stages.evaluate(settings, run))
+
+
+@task(name="alarm", cache_policy=NO_CACHE)
+def sound(settings: Settings, run: RunDir) -> bool:
+    """Enter this week's look; where it rings for the first time, tell Prefect's automations and the people named."""
+    metrics = files.load_json(run.metrics)
+    stream = settings.track.experiment or settings.data.scenario
+    look = alarm.look(ALARMS, stream, run.batch_name, metrics["alarm_p"], settings.alarm.rate, settings.alarm.looks)
+    log.info(report.alarm(metrics))
+    if look.first:
+        emit_event(
+            "erd.alarm",
+            resource={"prefect.resource.id": f"erd.batch.{run.batch_name}", "prefect.resource.name": run.batch_name},
+            payload={key: metrics[key] for key in ("batch", "scenario", "images", "flagged", "alarm_p", "novel_share")},
+        )
+        text = f"{report.headline(metrics)} {report.alarm(metrics)}"
+        notify.send(notify.addresses(settings.alarm.notify), f"Something new in batch {run.batch_name}", text)
+    return look.rang
 
 
 @task(name="version", cache_policy=NO_CACHE)

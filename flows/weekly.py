@@ -1,5 +1,5 @@
-"""The weekly flow: ingest → pretrain → finetune, one task per label, in parallel → score → evaluate → version →
-register → report.
+"""The weekly flow: ingest → pretrain → finetune, one task per label, in parallel → score → evaluate → alarm →
+version → register → report.
 
 erd run --batch 2026-W46
 prefect deployment run 'weekly/weekly' -p batch=2026-W46
@@ -71,6 +71,7 @@ def weekly(
             _finetune(settings, run)
             tasks.score(settings, run)
             tasks.evaluate(settings, run)
+            tasks.sound(settings, run)
             hashes = tasks.version(settings, run)
             registered = tasks.register(settings, run)
             tasks.show(run, registered)
@@ -111,7 +112,8 @@ def _told_to_prefect() -> Iterator[None]:
 @contextmanager
 def _tracked(settings: Settings, run: RunDir) -> Iterator[None]:
     """One MLflow run around the block, which ends it; a failure is recorded as such."""
-    here = {"run": {"runner", "workers", "device"}, "data": {"root", "download"}}  # change no result
+    # What changes no result stays here, and an address with a password in it.
+    here = {"run": {"runner", "workers", "device"}, "data": {"root", "download"}, "alarm": {"notify"}}
     files.save_json(run.settings, settings.model_dump(exclude=here))
     tags = {"flow_run_id": str(runtime.flow_run.id), "flow_run_url": str(runtime.flow_run.ui_url)}
     tracking.begin(settings, run, tags)

@@ -127,8 +127,8 @@ def test_every_look_gets_the_same_level_for_ever(tmp_path: Path) -> None:
 
 def test_an_alarm_rings_up_to_its_level(tmp_path: Path) -> None:
     ledger = tmp_path / "workspace" / "alarms.json"
-    assert look(ledger, "xray", "W1", 0.005, alpha=0.05, looks=10) == Look(0.005, True)
-    assert look(ledger, "xray", "W2", 0.0051, alpha=0.05, looks=10) == Look(0.005, False)
+    assert look(ledger, "xray", "W1", 0.005, alpha=0.05, looks=10) == Look(0.005, True, True)
+    assert look(ledger, "xray", "W2", 0.0051, alpha=0.05, looks=10) == Look(0.005, False, False)
     assert json.loads(ledger.read_text()) == {
         "xray": {
             "W1": {"level": 0.005, "p": 0.005, "rang": True},
@@ -141,14 +141,15 @@ def test_a_rerun_keeps_the_level_and_takes_the_new_p_value(tmp_path: Path) -> No
     ledger = tmp_path / "alarms.json"
     first = look(ledger, "xray", "W1", 0.5, alpha=0.05)
     again = look(ledger, "xray", "W1", 0.0001, alpha=0.5)  # the setting was changed in between
-    assert again == Look(first.level, True)
+    assert again == Look(first.level, True, True)
     assert json.loads(ledger.read_text())["xray"] == {"W1": {"level": 0.05 / 52, "p": 0.0001, "rang": True}}
+    assert not look(ledger, "xray", "W1", 0.0001, alpha=0.05).first, "people were told already"
 
 
 def test_streams_do_not_share_their_looks(tmp_path: Path) -> None:
     ledger = tmp_path / "alarms.json"
     look(ledger, "xray", "W1", 0.5, alpha=0.05)
-    assert look(ledger, "ct", "W1", 0.5, alpha=0.1) == Look(0.1 / 52, False)
+    assert look(ledger, "ct", "W1", 0.5, alpha=0.1) == Look(0.1 / 52, False, False)
     assert set(json.loads(ledger.read_text())) == {"xray", "ct"}
 
 
@@ -165,7 +166,7 @@ def test_a_year_of_looks_with_shared_calibration_images_keeps_its_rate(tmp_path:
 
 
 def test_a_rate_finer_than_the_p_values_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"could never ring.* set the rate to 0\.0026 or more"):
+    with pytest.raises(UserError, match=r"could never ring.* set alarm.rate to 0\.0026 or more"):
         look(tmp_path / "alarms.json", "xray", "W1", 0.5, alpha=0.001)
     assert not list(tmp_path.iterdir())
 

@@ -85,7 +85,7 @@ WRONG_FILES = {
     "finetune: {epoch: 3}": "unknown setting 'finetune.epoch' in FILE: did you mean 'finetune.epochs'?",
     "seeds: 3": "unknown setting 'seeds' in FILE: did you mean 'seed'?",
     "fintune: {epochs: 3}": "unknown setting 'fintune' in FILE: did you mean 'finetune'?",
-    "xyzzy: 3": "unknown setting 'xyzzy' in FILE: known are data, data.batch, ",
+    "xyzzy: 3": "unknown setting 'xyzzy' in FILE: known are alarm, alarm.looks, ",
     "1: 2": "unknown setting '1' in FILE: known are ",
     "data: {1: 2}": "unknown setting 'data.1' in FILE: ",
     "seed: zero": "setting 'seed' in FILE should be a valid integer, not 'zero'",

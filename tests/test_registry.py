@@ -183,7 +183,7 @@ def test_the_champion_gives_the_flows_scores_in_a_plain_process_and_when_served(
     registered(run, name)
     images = images_of(run)
     flow = pd.read_parquet(run.scores)
-    known = pd.read_parquet(run.validation_scores)["score"].to_numpy()
+    known = pd.read_parquet(run.clean_scores)["score"].to_numpy()
     scores = flow["score"].to_numpy()
     expected = {
         "score": [float(score) for score in scores],

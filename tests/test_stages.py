@@ -134,7 +134,8 @@ def test_erd_finds_the_novel_digits_better_than_the_classifier_alone(tmp_path: P
 def test_members_learn_the_calibration_images_only_where_they_are_mixed_in(tmp_path: Path) -> None:
     """`mixed` fine-tunes on more images than `holdout` does, and neither gives them their true labels."""
     mixed, apart = chain(tmp_path / "a"), chain(tmp_path / "b", "detect.calibration=holdout")
-    assert mixed.labeled.read_bytes() == apart.labeled.read_bytes()
+    sizes = [json.loads(run.ingested.read_text())["sizes"] for run in (mixed, apart)]
+    assert [(size["calibration"], size["clean"]) for size in sizes] == [(100, 100), (200, 0)], "half stays clean"
     assert mixed.pretrained.read_bytes() == apart.pretrained.read_bytes()
     assert weights(mixed) != weights(apart)
 

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from servers import free_port, mlflow_server
 
-from erd import params, scenarios, stages, tracking
+from erd import params, report, scenarios, stages, tracking
 from erd.locks import locked
 from erd.params import Settings
 from erd.rundir import RunDir
@@ -119,7 +119,7 @@ def test_a_run_is_told_with_its_children_their_times_and_their_curves(run: RunDi
     assert sent["baseline/max_softmax_auroc"] == metrics["max_softmax_auroc"]
     assert sent["classifier/val_accuracy"] == metrics["val_accuracy"]
     assert {name.partition("/")[0] for name in sent} == {"detection", "holdout", "baseline", "classifier", "data"}
-    assert f"{metrics['flagged']} of 360" in parent.data.tags["mlflow.note.content"]
+    assert report.headline(metrics) in parent.data.tags["mlflow.note.content"]
 
     assert parent.inputs is not None
     inputs = {each.dataset.name: each for each in parent.inputs.dataset_inputs}

@@ -21,7 +21,7 @@ from erd.rundir import RunDir
 from erd.scenarios import SIZES, Scenario, get
 from erd.seeds import derive
 
-PARTS = ("train", "val", "calibration")
+PARTS = ("train", "val", "calibration", "clean")  # clean: the half of C that is not hidden in the batch
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ def collect(settings: Settings) -> Collected:
         sizes |= {"batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}
     if settings.detect.calibration == "paper":
         sizes["calibration"] = 0
+    sizes["clean"] = sizes["calibration"] // 2 if settings.detect.calibration == "mixed" else 0
+    sizes["calibration"] -= sizes["clean"]
     dealt = split(known, in_test, novel, sizes, settings.seed)
 
     positions = np.concatenate([dealt[name] for name in PARTS])

@@ -18,7 +18,7 @@ KNOWN, NOVEL = 0, 1
 
 @dataclass(frozen=True)
 class Splits:
-    """Row numbers into the known images (`train`, `val`, `calibration`, `*_known`) and the novel images (`*_novel`)."""
+    """Rows of known images (`train`, `val`, `calibration`, `clean`, `*_known`) and of novel ones (`*_novel`)."""
 
     parts: Mapping[str, np.ndarray]
     warnings: tuple[str, ...]
@@ -39,7 +39,7 @@ def split(known: Images, known_test: np.ndarray, novel: Images, sizes: Mapping[s
     # One deal where there is no test part, otherwise one for each part of the source.
     streams = {"batch": (sizes["batch_known"], sizes["batch_novel"]),
                "holdout": (sizes["holdout_known"], sizes["holdout_novel"])}  # fmt: skip
-    labeled = {"calibration": (sizes["calibration"], 0), "val": (sizes["val"], 0), "train": (sizes["train"], 0)}
+    labeled = {name: (sizes[name], 0) for name in ("calibration", "clean", "val", "train")}
     groups = np.concatenate([known.groups, novel.groups])
     kind = np.repeat([KNOWN, NOVEL], [len(known), len(novel)])
     if known_test.any():
@@ -106,10 +106,11 @@ def _fit(sizes: Mapping[str, int], *, labeled: int, test: int, novel: int) -> tu
     else:
         shrink(("train", "val", "batch_known", "holdout_known"), labeled)
     shrink(("batch_novel", "holdout_novel"), novel)
-    taken = {"calibration": fitted["calibration"], "holdout": fitted["holdout_borrowed"]}
-    if fitted["calibration"] > fitted["train"] // 2:
+    calibration = fitted["calibration"] + fitted.setdefault("clean", 0)
+    taken = {"calibration": calibration, "holdout": fitted["holdout_borrowed"]}
+    if calibration > fitted["train"] // 2:
         raise RunError(
-            f"{fitted['calibration']:,} calibration images leave too little of {fitted['train']:,} training images; "
+            f"{calibration:,} calibration images leave too little of {fitted['train']:,} training images; "
             "set data.calibration lower or add labelled images"
         )
     before = fitted["train"]

@@ -33,7 +33,7 @@ def deal(
 
 
 def counts(splits: Splits) -> dict[str, int]:
-    return {name: len(part) for name, part in splits.parts.items()}
+    return {name: len(part) for name, part in splits.parts.items() if name != "clean" or len(part)}
 
 
 def check_disjoint(splits: Splits, known: int, novel: int) -> None:

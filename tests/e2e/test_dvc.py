@@ -133,10 +133,10 @@ def test_a_run_gives_the_bytes_of_the_pipeline_and_leaves_dvc_nothing_to_do(
 def test_metrics_and_plots_are_shown_and_compared_after_a_change_that_reruns_only_what_depends_on_it(
     workspace: Path,
 ) -> None:
-    edit(workspace / "params.yaml", ("fpr: 0.05", "fpr: 0.2"))
+    edit(workspace / "params.yaml", ("fdr: 0.05", "fdr: 0.2"))
     assert stages_run(command("dvc", "repro", cwd=workspace)) == ["score", "evaluate"]
     assert "auroc" in command("dvc", "metrics", "show", cwd=workspace)
-    assert "fpr_target" in command("dvc", "metrics", "diff", cwd=workspace)
+    assert "fdr_target" in command("dvc", "metrics", "diff", cwd=workspace)
     for words in (["show"], ["diff", "HEAD"]):
         command("dvc", "plots", *words, "-o", words[0], cwd=workspace)
         page = (workspace / words[0] / "index.html").read_text()

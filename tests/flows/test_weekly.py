@@ -2,10 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 import logging
+import threading
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -13,7 +17,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 
 from erd import files, stages, tracking
 from erd.errors import UserError
-from erd.rundir import RunDir
+from erd.rundir import ALARMS, RunDir
 from erd.scenarios import settings_for
 from flows import local
 
@@ -53,7 +57,7 @@ def test_prefect_shows_a_task_a_stage_and_a_member_and_what_came_out(finished: t
     assert set(flow_run.tags) == {"erd", "digits-near"}
     tasks = [task.name for task in ask(lambda client: client.read_task_runs(flow_run_filter=this))]
     plain = sorted(name.rpartition("-")[0] for name in tasks if not name.startswith("finetune"))
-    assert plain == ["evaluate", "ingest", "pretrain", "register", "report", "score", "version"]
+    assert plain == ["alarm", "evaluate", "ingest", "pretrain", "register", "report", "score", "version"]
     assert sorted(name for name in tasks if name.startswith("finetune")) == ["finetune c=2", "finetune c=3"]
     of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id(run)]))
     shown = ask(lambda client: client.read_artifacts(artifact_filter=of_run))
@@ -110,6 +114,53 @@ def test_the_next_batch_takes_the_classifier_over_and_says_so(
     local.weekly(batch="2026-W47", overrides=[*SMALL, "finetune.epochs=1"], runner="serial")
     assert "pretrain: unchanged, kept" in caplog.messages
     assert RunDir(Path("runs/2026-W47")).pretrained.read_bytes() == run.pretrained.read_bytes()
+
+
+class Inbox(BaseHTTPRequestHandler):
+    """What apprise posts."""
+
+    got: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        self.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+def test_an_alarm_tells_prefect_and_people_once_and_no_secret_is_recorded(
+    finished: tuple[RunDir, dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run twice: the second time nobody is told again."""
+    with HTTPServer(("127.0.0.1", 0), Inbox) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("WHERE", f"json://user:secret@127.0.0.1:{server.server_port}")
+        longer = ["pretrain.epochs=20", "finetune.epochs=10", "finetune.members=2", "alarm.notify=$WHERE"]
+        for _ in range(2):
+            result = local.weekly(batch="ringing", overrides=longer, runner="serial")
+        server.shutdown()
+    assert result["alarm"]
+    [message] = Inbox.got
+    assert message["title"] == "Something new in batch ringing"
+    assert "Alarm: something in this batch is novel" in message["message"]
+    ledger = files.load_json(ALARMS)["digits-near"]
+    assert ledger["ringing"]["rang"]
+    assert set(ledger) >= {"ringing", "2026-W46"}
+    kept = [path.read_text(errors="replace") for path in Path("runs/ringing").glob("*.json")]
+    assert not any("secret" in text for text in kept)
+    assert "alarm.notify" not in tracking.connect().get_run(result["mlflow_run_id"]).data.params
+
+    def events() -> list[Any]:
+        wanted = {"filter": {"event": {"name": ["erd.alarm"]}, "resource": {"id": ["erd.batch.ringing"]}}}
+        return ask(lambda client: client._client.post("/events/filter", json=wanted)).json()["events"]
+
+    deadline = time.monotonic() + 30
+    while not (found := events()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    [event] = found
+    assert event["payload"]["batch"] == "ringing"
 
 
 def test_a_failed_run_is_failed_in_prefect_and_in_mlflow(

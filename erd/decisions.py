@@ -1,0 +1,177 @@
+"""From a batch's scores to what a user acts on: p-values, flags, the alarm, the novel share, bounds at every cut.
+
+`erd.detection`, `erd.alarm` and `erd.share` have the statistics; here the settings choose among them, and what the
+numbers assume is said in words.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import ks_2samp
+
+from erd import alarm, detection
+from erd.params import Settings
+from erd.seeds import derive
+from erd.share import Share, novel_share
+
+# Of two folds each makes e-values at this part of the rate: then e-BH keeps both unless one has 5/7 of the flags.
+FOLD_RATE = 0.7
+DRIFT = 0.001  # p-value below which calibration and validation images are said to differ
+FEW = 0.02  # share of the batch below which it should be possible to flag; else more calibration images are asked for
+
+
+PROMISING = ("mixed", "crossfit")  # modes in which the stated rates hold for the batch
+
+
+class Compared(NamedTuple):
+    """Rows of the batch, their scores, and known images' scores by the same members: one set, or one a fold."""
+
+    rows: np.ndarray
+    scores: np.ndarray
+    reference: np.ndarray
+
+
+@dataclass(frozen=True)
+class Decision:
+    p_value: np.ndarray  # one entry an image of the batch, here and below
+    flagged: np.ndarray
+    wrong_at_most: np.ndarray  # of the image and all with lower p-values, so many are known; holds at all cuts at once
+    facts: dict[str, Any]  # what there is one of for the batch, for metrics.json
+    warnings: list[str]
+
+
+def decide(sets: Sequence[Compared], settings: Settings) -> Decision:
+    detect, images = settings.detect, sum(len(compared.rows) for compared in sets)
+    p, flagged = np.ones(images), np.zeros(images, bool)
+    for compared in sets:
+        p[compared.rows] = detection.p_values(compared.scores, compared.reference)
+    if detect.rule == "fdr" and len(sets) > 1:
+        evidence = np.zeros(images)
+        for compared in sets:
+            made = detection.e_values(compared.scores, compared.reference, FOLD_RATE * detect.fdr)
+            evidence[compared.rows] = made
+        flagged = detection.e_benjamini_hochberg(evidence, detect.fdr)
+    else:
+        for compared in sets:
+            flagged[compared.rows] = flags(compared.scores, compared.reference, settings)
+    wrong = _wrong_at_most(sets, p, detect.confidence)
+    p_alarm = min(1.0, len(sets) * min(_alarm(compared, settings) for compared in sets))
+    level = alarm.level(settings.alarm.rate, settings.alarm.looks)
+    rings = p_alarm <= level
+    share = _share(sets, images, detect.confidence)
+    facts: dict[str, Any] = {
+        "promised": detect.calibration in PROMISING,
+        "flagged": int(flagged.sum()),
+        "wrong_flags_at_most": int(wrong[flagged].max(initial=0)),
+        "fdr_target": detect.fdr if detect.rule == "fdr" else None,
+        "fpr_target": detect.fpr if detect.rule == "fpr" else None,
+        "catch_target": detect.catch if detect.rule == "catch" else None,
+        "alarm": rings,
+        "alarm_p": p_alarm,
+        "alarm_level": level,
+        # Without an alarm a share would only be noise with a number.
+        "novel_share": share.bbe if rings else None,
+        "novel_share_storey": share.storey if rings else None,
+        "novel_share_low": share.low if rings else None,
+        "novel_share_high": share.high if rings else None,
+        "novel_at_least": share.novel if rings else None,
+    }
+    return Decision(p, flagged, wrong, facts, _too_few(sets, settings))
+
+
+def flags(scores: np.ndarray, reference: np.ndarray, settings: Settings) -> np.ndarray:
+    """Which images the rule of the settings picks, all of them compared with the same known images."""
+    detect = settings.detect
+    if detect.rule == "fdr":
+        return detection.discoveries(scores, reference, detect.fdr, detect.adaptive)
+    if detect.rule == "fpr":
+        return scores > detection.threshold(reference, detect.fpr)
+    if not len(reference):
+        return np.zeros(len(scores), bool)
+    return scores > detection.catching_threshold(scores, reference, detect.novel_at_most, 1 - detect.catch)
+
+
+def drift(clean: np.ndarray, validation: np.ndarray) -> str | None:
+    """A warning where known images that were dealt at random do not score alike: then nor will this week's."""
+    if not len(clean) or not len(validation) or (p := ks_2samp(clean, validation).pvalue) >= DRIFT:
+        return None
+    return (
+        f"calibration images do not score like validation images (p = {p:.1g}): the labelled images are not of one "
+        "kind, so error rates may not hold; look whether they come from different times or devices"
+    )
+
+
+def assumptions(settings: Settings) -> list[str]:
+    """What the stated rates rest on, for people who did not read the papers."""
+    detect = settings.detect
+    if detect.calibration == "paper":
+        return ["The threshold comes from validation images, as in the paper. The members were trained on the batch "
+                "and not on them, so more known ones are flagged than the rate says: there is no promise."]  # fmt: skip
+    if detect.calibration == "holdout":
+        return ["Calibration images were kept out of training. The rates hold for new images that the registered model "
+                "scores; for the images of this batch, which the members were trained on, more are wrong."]  # fmt: skip
+    words = [
+        "The rates hold if this week's known images look like the labelled ones: same classes, same devices, same kind "
+        "of patients. A new scanner looks novel too; that may be worth knowing, but it is no new class.",
+        "They hold on average over weeks. In one week there can be more wrong flags, up to the bound given.",
+    ]
+    if detect.rule == "catch":
+        words.append(f"That {detect.catch:.0%} of the novel images are flagged is an estimate, and rests on at most "
+                     f"{detect.novel_at_most:.0%} of the batch being novel.")  # fmt: skip
+    return words
+
+
+def _alarm(compared: Compared, settings: Settings) -> float:
+    return alarm.alarm(compared.scores, compared.reference, derive(settings.seed, "alarm"))
+
+
+def _wrong_at_most(sets: Sequence[Compared], p: np.ndarray, confidence: float) -> np.ndarray:
+    """Each fold's bound has its part of the doubt, so all hold together and can be added."""
+    part = 1 - (1 - confidence) / len(sets)
+    total = np.zeros(len(p), dtype=np.int64)
+    for compared in sets:
+        bounds = detection.false_discovery_bounds(compared.scores, compared.reference, part)
+        false = np.concatenate([[0], bounds.false])
+        if len(sets) == 1:
+            above = len(p) - np.searchsorted(np.sort(compared.scores), compared.scores, side="left")
+            total[compared.rows] = false[above]
+        else:  # scores of other members do not compare; p-values do
+            total += false[np.searchsorted(np.sort(p[compared.rows]), p, side="right")]
+    return total
+
+
+def _share(sets: Sequence[Compared], images: int, confidence: float) -> Share:
+    found = [
+        (
+            len(compared.rows) / images,
+            novel_share(compared.scores, compared.reference, 1 - (1 - confidence) / len(sets)),
+        )
+        for compared in sets
+    ]
+    storey, bbe, low, high = (sum(weight * share[field] for weight, share in found) for field in range(4))
+    return Share(storey, bbe, low, high, sum(share.novel for _, share in found))
+
+
+def _too_few(sets: Sequence[Compared], settings: Settings) -> list[str]:
+    detect = settings.detect
+    images, references = len(sets[0].rows), min(len(compared.reference) for compared in sets)
+    if detect.rule == "fpr" and references < (needed := detection.images_needed(detect.fpr)):
+        return [
+            f"nothing can be flagged: a false-positive rate of {detect.fpr:g} takes at least {needed} calibration "
+            f"images to compare with and there are {references}; add labelled images or raise detect.fpr"
+        ]
+    few = max(1, int(FEW * images))
+    if detect.rule == "fdr" and (least := detection.flags_needed(images, references, detect.fdr)) > few:
+        needed = detection.images_needed_fdr(images, detect.fdr, few)
+        what = (
+            f"fewer than {least:,} of {images:,} images cannot be flagged"
+            if least <= images
+            else "nothing can be flagged"
+        )
+        return [
+            f"{what} at a false discovery rate of {detect.fdr:g} with {references:,} calibration images to compare "
+            f"with; to flag as few as {few:,} takes {needed:,}: add labelled images, or set detect.rule=fpr"
+        ]
+    return []

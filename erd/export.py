@@ -1,0 +1,30 @@
+"""The flagged images of a batch as files a person can open: PNG, most novel first, and a table."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+from PIL import Image
+
+from erd import files
+from erd.data import ingest as packing
+from erd.rundir import RunDir
+
+
+def flagged(run: RunDir) -> Path:
+    """runs/<batch>/flagged/: 0001.png, 0002.png, … and flagged.csv, which says what each is. Made anew each time."""
+    table = pd.read_parquet(run.scores)
+    images = packing.read(run.batch).images
+    chosen = table[table["flagged"]].sort_values("score", ascending=False, kind="stable")
+    folder, draft = run.root / "flagged", run.root / ".flagged"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    names = [f"{number:04}.png" for number in range(1, len(chosen) + 1)]
+    for row, name in zip(chosen.index, names, strict=True):
+        Image.fromarray(images[row].squeeze().numpy()).save(draft / name)
+    listing = chosen[["id", "score", "p_value", "predicted", "wrong_at_most"]]
+    with files.replacing(draft / "flagged.csv") as path:
+        listing.assign(file=names).to_csv(path, index=False)
+    shutil.rmtree(folder, ignore_errors=True)
+    draft.rename(folder)
+    return folder
