@@ -1,7 +1,7 @@
 """Do the stated error rates hold, and what do they cost? Fresh splits, seeds and members, over and over.
 
     python benchmarks/guarantees.py --data DIR --json
-    python benchmarks/guarantees.py --scenario digits-near --repetitions 50 --keep /tmp/guarantees
+    python benchmarks/guarantees.py --scenario digits-near --repetitions 50 --keep DIR
 
 For each scenario, share of novel images and mode of calibration: false positives at p ≤ 1, 5, 10% against nominal, the
 realised false discovery rate and power at `detect.fdr`, whether the alarm's p-values are uniform where nothing is novel

@@ -50,15 +50,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
     started = time.monotonic()
     folder = RunDir.of(_settings(arguments))  # what is wrong with the settings is said before anything starts
-    metrics = local.weekly(
-        batch=folder.batch_name,
-        scenario=arguments.scenario,
-        inbox=arguments.inbox,
-        data=arguments.data,
-        overrides=arguments.set,
-        runner=arguments.runner,
-        params=arguments.params,
-    )
+    metrics = local.weekly(**_asked(arguments) | {"batch": folder.batch_name})
     if not arguments.json:
         _summary(metrics, folder)
     return {
@@ -200,15 +192,14 @@ def _log_to_stderr() -> None:
 def _settings(arguments: argparse.Namespace) -> "Settings":
     from erd.scenarios import settings_for
 
-    return settings_for(
-        params=Path(arguments.params) if arguments.params else None,
-        overrides=arguments.set,
-        scenario=arguments.scenario,
-        batch=arguments.batch,
-        inbox=arguments.inbox,
-        data=arguments.data,
-        runner=arguments.runner,
-    )
+    asked = _asked(arguments)
+    return settings_for(**asked | {"params": Path(asked["params"]) if asked["params"] else None})
+
+
+def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says of the settings, by the names that `settings_for` and the weekly flow have for it."""
+    names = ("scenario", "batch", "inbox", "data", "runner", "params")
+    return {name: getattr(arguments, name) for name in names} | {"overrides": arguments.set}
 
 
 def _summary(metrics: dict[str, Any], folder: "RunDir") -> None:

@@ -20,8 +20,6 @@ from erd.share import Share, novel_share
 FOLD_RATE = 0.7
 DRIFT = 0.001  # p-value below which calibration and validation images are said to differ
 FEW = 0.02  # share of the batch below which it should be possible to flag; else more calibration images are asked for
-
-
 PROMISING = ("mixed", "crossfit")  # modes in which the stated rates hold for the batch
 
 
@@ -50,8 +48,8 @@ def decide(sets: Sequence[Compared], settings: Settings) -> Decision:
     if detect.rule == "fdr" and len(sets) > 1:
         evidence = np.zeros(images)
         for compared in sets:
-            made = detection.e_values(compared.scores, compared.reference, FOLD_RATE * detect.fdr)
-            evidence[compared.rows] = made
+            rate = FOLD_RATE * detect.fdr
+            evidence[compared.rows] = detection.e_values(compared.scores, compared.reference, rate)
         flagged = detection.e_benjamini_hochberg(evidence, detect.fdr)
     else:
         for compared in sets:
@@ -60,7 +58,7 @@ def decide(sets: Sequence[Compared], settings: Settings) -> Decision:
     p_alarm = min(1.0, len(sets) * min(_alarm(compared, settings) for compared in sets))
     level = alarm.level(settings.alarm.rate, settings.alarm.looks)
     rings = p_alarm <= level
-    share = _share(sets, images, detect.confidence)
+    share = _share(sets, images, detect.confidence) if rings else None  # else noise with a number
     facts: dict[str, Any] = {
         "promised": detect.calibration in PROMISING,
         "flagged": int(flagged.sum()),
@@ -71,12 +69,11 @@ def decide(sets: Sequence[Compared], settings: Settings) -> Decision:
         "alarm": rings,
         "alarm_p": p_alarm,
         "alarm_level": level,
-        # Without an alarm a share would only be noise with a number.
-        "novel_share": share.bbe if rings else None,
-        "novel_share_storey": share.storey if rings else None,
-        "novel_share_low": share.low if rings else None,
-        "novel_share_high": share.high if rings else None,
-        "novel_at_least": share.novel if rings else None,
+        "novel_share": share and share.bbe,
+        "novel_share_storey": share and share.storey,
+        "novel_share_low": share and share.low,
+        "novel_share_high": share and share.high,
+        "novel_at_least": share and share.novel,
     }
     return Decision(p, flagged, wrong, facts, _too_few(sets, settings))
 

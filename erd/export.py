@@ -3,19 +3,16 @@
 import shutil
 from pathlib import Path
 
-import pandas as pd
 from PIL import Image
 
-from erd import files
+from erd import files, report
 from erd.data import ingest as packing
 from erd.rundir import RunDir
 
 
 def flagged(run: RunDir) -> Path:
     """runs/<batch>/flagged/: 0001.png, 0002.png, … and flagged.csv, which says what each is. Made anew each time."""
-    table = pd.read_parquet(run.scores)
-    images = packing.read(run.batch).images
-    chosen = table[table["flagged"]].sort_values("score", ascending=False, kind="stable")
+    chosen, images = report.flagged(run), packing.read(run.batch).images
     folder, draft = run.root / "flagged", run.root / ".flagged"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)

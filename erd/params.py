@@ -127,6 +127,10 @@ class Run(Block):
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
+# Settings that say how and where, not what: with others the results are the same bytes. For `model_dump(exclude=…)`.
+HERE: dict[str, Any] = {"data": {"root", "download"}, "run": {"runner", "workers", "device"}, "alarm": {"notify"}}
+
+
 class Settings(Block):
     seed: Count = 0
     data: Data = Data()

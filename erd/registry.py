@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("erd")
 CHAMPION, CHALLENGER = "champion", "challenger"
 # What erd.served imports, and nothing that only training needs.
-REQUIRED = ("mlflow", "numpy", "pandas", "pyarrow", "pydantic", "pyyaml", "safetensors", "torch")
+REQUIRED = ("mlflow", "numpy", "pandas", "pyarrow", "pydantic", "pyyaml", "safetensors", "scipy", "torch")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ FIGURES = {  # in reading order
 
 def write(run: RunDir) -> Path:
     metrics = files.load_json(run.metrics)
-    flagged = pd.read_parquet(run.scores).query("flagged").sort_values("score", ascending=False)
+    listed = flagged(run)
     aside = pd.read_csv(run.quarantine)
     page = _template().render(
         headline=headline(metrics),
@@ -34,13 +34,18 @@ def write(run: RunDir) -> Path:
             for name, title in FIGURES.items()
             if (path := run.figures / f"{name}.png").exists()
         ],
-        flagged=flagged.head(SHOWN).to_dict("records"),
+        flagged=listed.head(SHOWN).to_dict("records"),
         aside=aside.head(SHOWN).to_dict("records"),
         set_aside=len(aside),
     )
     with files.replacing(run.report) as draft:
         draft.write_text(page, encoding="utf-8")
     return run.report
+
+
+def flagged(run: RunDir) -> pd.DataFrame:
+    """The flagged rows of scores.parquet, most novel first."""
+    return pd.read_parquet(run.scores).query("flagged").sort_values("score", ascending=False, kind="stable")
 
 
 def headline(metrics: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ again: its record holds a key of what went in and the hashes of what came out, a
 altered file is made again.
 """
 
+import functools
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +20,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from erd import __version__, alarm, compute, decisions, detection, evaluation, files, models, notify, progress
+from erd import __version__, compute, evaluation, files, models, progress
 from erd import disagreement as scores_of
 from erd.data import ingest as packing
 from erd.data.batches import Mixture, Rows
-from erd.decisions import Compared
 from erd.ensemble import CURVES, draw_labels, finetune_member, load_net, save_net
 from erd.errors import RunError, UserError
 from erd.models import Classifier
@@ -47,6 +47,8 @@ class Done:
 
 def ingest(settings: Settings, run: RunDir) -> Done:
     """Read the scenario's images, or the inbox, and pack them. Always run: its inputs are the user's own files."""
+    from erd import alarm, notify
+
     # What cannot work stops before anything is written.
     compute.device(settings.run)
     _weights(settings)
@@ -203,10 +205,13 @@ def score(settings: Settings, run: RunDir) -> Done:
     }[settings.detect.calibration]
 
     def work(key: str) -> None:
+        from erd import decisions, detection  # a second for scipy.stats, which workers that only train need not wait
+
         device = compute.device(settings.run)
         paths = [run.pretrained, *(run.member(label) for label in labels)]
         nets = [(*load_net(path, device), files.load_facts(path).get("folds", [])) for path in paths]
 
+        @functools.cache  # in some modes the same known images serve twice
         def scored(packed: Path, part: str | None = None, fold: int | None = None) -> pd.DataFrame:
             return _scored(run, packed, part, _without_fold(nets, fold), settings)
 
@@ -215,7 +220,7 @@ def score(settings: Settings, run: RunDir) -> Done:
         references = [scored(run.labeled, with_batch, fold) for fold, _ in folds]
         decision = decisions.decide(
             [
-                Compared(rows, batch["score"].to_numpy(), reference["score"].to_numpy())
+                decisions.Compared(rows, batch["score"].to_numpy(), reference["score"].to_numpy())
                 for (_, rows), batch, reference in zip(folds, batches, references, strict=True)
             ],
             settings,
@@ -242,7 +247,7 @@ def score(settings: Settings, run: RunDir) -> Done:
 
 def evaluate(settings: Settings, run: RunDir) -> Done:
     """metrics.json and the figures."""
-    from erd import figures, plots  # matplotlib: only here
+    from erd import decisions, figures, plots  # matplotlib: only here
 
     labels = member_labels(settings, run)
     batch, holdout = pd.read_parquet(run.scores), pd.read_parquet(run.holdout_scores)

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from erd import files, report
 from erd.errors import RunError, UserError
-from erd.params import Settings
+from erd.params import HERE, Settings
 from erd.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("erd")
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
-MACHINE = ("data.root", "data.download", "alarm.notify")  # settings, and blocks of them, that change no result
-MACHINE_BLOCKS = ("run", "track", "registry")
+UNSENT: dict[str, Any] = HERE | {"run": True, "track": True, "registry": True}  # settings that are no parameters
 ARTIFACTS = ("scores.parquet", "metrics.json", "quarantine.csv", "settings.json", "report.html")
 SECTIONS = {  # how a key of metrics.json begins → its metric: MLflow draws a section of charts for each prefix
     "holdout_": "holdout/",
@@ -51,13 +50,8 @@ SECTIONS = {  # how a key of metrics.json begins → its metric: MLflow draws a 
     "images": "data/images",
     "": "detection/",
 }
-ASKED = (
-    "members",
-    "fpr_target",
-    "fdr_target",
-    "catch_target",
-    "alarm_level",
-)  # keys of metrics.json that are settings, and sent as such
+# Keys of metrics.json that are settings, and sent as such.
+ASKED = ("members", "fpr_target", "fdr_target", "catch_target", "alarm_level")
 DIGEST_LENGTH = 36  # MLflow takes no longer one
 PAUSE = 60.0  # seconds without another try in the middle of a run when the server does not answer
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -256,10 +250,10 @@ def unreachable(error: BaseException | None) -> bool:
 
 def flatten(settings: Settings) -> dict[str, str]:
     """All decided settings that can change a result, dotted."""
-    blocks = settings.model_dump(exclude=set(MACHINE_BLOCKS))
+    blocks = settings.model_dump(exclude=UNSENT)
     flat = {"seed": blocks.pop("seed")}
     flat |= {f"{block}.{name}": value for block, values in blocks.items() for name, value in values.items()}
-    return {name: str(value) for name, value in flat.items() if value is not None and name not in MACHINE}
+    return {name: str(value) for name, value in flat.items() if value is not None}
 
 
 def _attempt(run: RunDir, record: Record) -> bool:

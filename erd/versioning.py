@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from erd import files
 from erd.errors import RunError
-from erd.params import Settings, load
+from erd.params import HERE, Settings, load
 from erd.rundir import RunDir
 from erd.scenarios import resolve
 
@@ -25,14 +25,7 @@ if TYPE_CHECKING:
     from dvc.repo import Repo
 
 PIPELINE, PARAMS = Path("dvc.yaml"), Path("params.yaml")
-# Settings that say how and where, not what: the pipeline's bytes are the same with others.
-ELSEWHERE: dict[str, Any] = {
-    "data": {"root", "download"},
-    "run": {"runner", "workers", "device"},
-    "alarm": {"notify"},
-    "track": True,
-    "registry": True,
-}
+ELSEWHERE: dict[str, Any] = HERE | {"track": True, "registry": True}  # no business of the pipeline's
 
 
 def is_repo() -> bool:

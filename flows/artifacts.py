@@ -1,6 +1,5 @@
 """What Prefect's UI shows of a weekly run: the flag list, the figures, links to MLflow and to the report."""
 
-import pandas as pd
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from erd import files, report, tracking
@@ -12,7 +11,7 @@ SHOWN = 50  # rows of the flag list; all of them are in scores.parquet
 
 def show(run: RunDir, registered: Registered) -> None:
     metrics = files.load_json(run.metrics)
-    table = pd.read_parquet(run.scores).query("flagged").sort_values("score", ascending=False).head(SHOWN)
+    table = report.flagged(run).head(SHOWN)
     create_table_artifact(
         table.round({"score": 4, "p_value": 5}).to_dict("records"),
         key="flagged",

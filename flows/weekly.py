@@ -24,7 +24,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from erd import files, stages, tracking
 from erd.compute import Workers
 from erd.locks import locked
-from erd.params import Settings
+from erd.params import HERE, Settings
 from erd.rundir import RunDir
 from erd.scenarios import settings_for
 from flows import tasks
@@ -112,9 +112,7 @@ def _told_to_prefect() -> Iterator[None]:
 @contextmanager
 def _tracked(settings: Settings, run: RunDir) -> Iterator[None]:
     """One MLflow run around the block, which ends it; a failure is recorded as such."""
-    # What changes no result stays here, and an address with a password in it.
-    here = {"run": {"runner", "workers", "device"}, "data": {"root", "download"}, "alarm": {"notify"}}
-    files.save_json(run.settings, settings.model_dump(exclude=here))
+    files.save_json(run.settings, settings.model_dump(exclude=HERE))
     tags = {"flow_run_id": str(runtime.flow_run.id), "flow_run_url": str(runtime.flow_run.ui_url)}
     tracking.begin(settings, run, tags)
     try:
