@@ -34,6 +34,7 @@ from erd.scenarios import get, settings_for
 
 SHARES = (0.0, 0.02, 0.1, 0.5)
 REPETITIONS = {"digits-near": 50}  # 10 for others
+FIRST_SEED = 100  # settings were chosen by what they gave on seeds below
 LEVELS = (0.01, 0.05, 0.1)
 TRAINED = ("mixed", "crossfit", "holdout")  # `paper` is scored beside `holdout`
 
@@ -65,7 +66,7 @@ def main() -> None:
                 arguments.set,
             )
             for scenario in scenarios
-            for seed in range(arguments.repetitions or REPETITIONS.get(scenario, 10))
+            for seed in range(FIRST_SEED, FIRST_SEED + (arguments.repetitions or REPETITIONS.get(scenario, 10)))
         ]
         # Spawned with one thread each: repetitions side by side, their members one after another.
         with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), torch.set_num_threads, (1,)) as pool:
@@ -101,7 +102,7 @@ def repetition(
             if not kept.exists():
                 known = get(scenario).batch_known
                 assert known is not None
-                sizes = [f"data.batch_novel={round(known * share / (1 - share))}", "data.holdout_novel=0"]
+                sizes = [f"data.batch_novel={round(known * share / (1 - share))}", "data.holdout_known=0", "data.holdout_novel=0"]
                 settings = settings_for(
                     scenario=scenario, data=data, runner="serial",
                     overrides=[f"seed={seed}", f"detect.calibration={mode}", *sizes, *overrides],

@@ -1,7 +1,7 @@
 """Detection quality over seeds: each scenario run as a user would, mean and spread.
 
     python benchmarks/quality.py --scenario fmnist-near --seeds 3 --data DIR --json
-    python benchmarks/quality.py --scenario digits-near --seeds 5 --set finetune.keep=softmax-average
+    python benchmarks/quality.py --scenario digits-near --seeds 5 --set finetune.keep=best
 
 A seed is a new split, new label draws and new weights. Runs go to a temporary folder, or to --keep DIR, where an
 interrupted benchmark goes on.

@@ -85,7 +85,7 @@ class Finetune(Training):
     members: int | None = None
     labels: list[str | int] | None = None
     init: Literal["pretrained", "random"] = "pretrained"
-    keep: Literal["best", "last", "softmax-average", "weight-average", "ema"] = "best"
+    keep: Literal["best", "last", "softmax-average", "weight-average", "ema"] | None = None
     ema_steps: Positive = 300
 
 

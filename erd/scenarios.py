@@ -32,6 +32,9 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
         "finetune": _CONV_FINETUNE | {"batch_size": 32, "lr": 1e-5},
     },
 }
+# What is kept of a fine-tuned member. Averaging its softmax over the later epochs finds more than the paper's best one
+# (docs/decisions.md). Its file then holds the weights of each of them, so large nets average the weights instead.
+SMALL = ("mlp", "resnet20")
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Scenario:
     net: str
     members: int | None  # None: three, or two where there are only two classes
     image_size: int
-    train: int | None  # S, before calibration and what the test part cannot give to the holdout are taken out of it
+    train: int | None  # S, before calibration and what is not left for the holdout are taken out of it
     val: int | None  # None, here and below: a share of what there is (`erd.data.splits.own_sizes`)
     calibration: int | None
     batch_known: int | None
@@ -154,6 +157,9 @@ def resolve(settings: Settings) -> Settings:
             if schedule != block:  # ERD++ follows the pretraining schedule as the user set it
                 asked = getattr(settings.pretrain, name)
                 decided[f"{block}.{name}"] = asked if asked is not None else decided[f"{block}.{name}"]
+    average = "softmax-average" if net in SMALL else "weight-average"
+    # ERD++ begins with random weights, whose first epochs are worth nothing.
+    decided["finetune.keep"] = "best" if settings.finetune.init == "random" else average
     if settings.finetune.labels is not None:
         decided["finetune.members"] = len(settings.finetune.labels)
     if settings.detect.calibration == "paper":

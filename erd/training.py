@@ -47,10 +47,10 @@ class Recipe:
     @classmethod
     def of(cls, block: Training) -> "Recipe":
         values = {name: getattr(block, name) for name in Training.model_fields}
-        undecided = [name for name, value in values.items() if value is None]
-        assert not undecided, f"resolve the settings first: {undecided}"
         if isinstance(block, Finetune):
             values |= {"keep": block.keep, "ema_steps": block.ema_steps}
+        undecided = [name for name, value in values.items() if value is None]
+        assert not undecided, f"resolve the settings first: {undecided}"
         return cls(**values)
 
 
@@ -206,7 +206,8 @@ def _keep(result: Fit, model: nn.Module, recipe: Recipe) -> None:
     if recipe.keep == "last" or (recipe.keep == "best" and best):
         result.snapshots = [_copy(model)]
     elif recipe.keep == "softmax-average":
-        result.snapshots.append(_copy(model))
+        # The later half of the epochs: the first ones know the batch too little.
+        result.snapshots = [*result.snapshots, _copy(model)][-math.ceil(epoch / 2) :]
     elif recipe.keep == "weight-average":
         if not result.snapshots:
             result.snapshots = [_copy(model)]

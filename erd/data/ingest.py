@@ -52,8 +52,9 @@ def collect(settings: Settings) -> Collected:
     wanted = {size: getattr(data, size) for size in SIZES}
     own = own_sizes(int((~in_test).sum()), int(in_test.sum()), len(novel), inbox=data.inbox is not None)
     sizes = {size: own[size] if wanted[size] is None else wanted[size] for size in SIZES}
-    if data.inbox is not None:
+    if data.inbox is not None or scenario.name != "own":
         in_test = np.zeros(len(known), bool)
+    if data.inbox is not None:
         sizes |= {"batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}
     if settings.detect.calibration == "paper":
         sizes["calibration"] = 0

@@ -1,7 +1,9 @@
 """Who goes where: train S, val V, calibration C, batch U and holdout T, disjoint, seeded, never splitting a group.
 
-S, V and C come from the source's training part, U and T from its test part where it has one. All images of a group
-(a patient) go to the same part, so that nobody is recognised instead of diagnosed.
+Public sets are dealt as one pool: what is promised about flags rests on C and the known images of U being alike, and
+official test parts are not like their training parts (other writers, other years). Of a user's own images with a test
+part, U and T come from that. All images of a group (a patient) go to the same part, so that nobody is recognised
+instead of diagnosed.
 """
 
 from collections.abc import Mapping
@@ -28,11 +30,11 @@ class Splits:
 
 
 def split(known: Images, known_test: np.ndarray, novel: Images, sizes: Mapping[str, int], seed: int) -> Splits:
-    """Deal out the images of the known classes (`known_test` marks the official test part) and of the novel ones.
+    """Deal out the images of the known classes (`known_test` marks those that only U and T may have) and the novel ones.
 
     `sizes` are wishes: too few images scale them down, with a warning. Calibration comes out of `train`, and so does
-    the part of the holdout that the test images cannot give (at most a tenth of `train`), because both are needed more
-    than the last few training images.
+    the part of the holdout that there are no images left for (at most a tenth of `train`), because both are needed
+    more than the last few training images.
     """
     rng = np.random.default_rng(derive(seed, "splits"))
     sizes, warnings = _fit(sizes, labeled=int((~known_test).sum()), test=int(known_test.sum()), novel=len(novel))
@@ -94,17 +96,18 @@ def _fit(sizes: Mapping[str, int], *, labeled: int, test: int, novel: int) -> tu
         listing = ", ".join(f"{name} {fitted[name]:,} of {sizes[name]:,}" for name in names if sizes[name])
         warnings.append(f"scaled down to the {have:,} images there are: {listing}")
 
-    fitted["holdout_borrowed"] = 0
+    stream = ("batch_known", "holdout_known")
     if test:
         shrink(("train", "val"), labeled)
-        missing = max(0, fitted["batch_known"] + fitted["holdout_known"] - test)
-        borrowed = min(missing, fitted["train"] // 10, fitted["holdout_known"])
-        fitted["holdout_known"] -= borrowed
-        shrink(("batch_known", "holdout_known"), test)
-        fitted["holdout_known"] += borrowed
-        fitted["holdout_borrowed"] = borrowed
-    else:
-        shrink(("train", "val", "batch_known", "holdout_known"), labeled)
+    names, have = (stream, test) if test else (("train", "val", *stream), labeled)
+    missing = max(0, sum(fitted[name] for name in names) - have)
+    borrowed = min(missing, fitted["train"] // 10, fitted["holdout_known"])
+    if not test and borrowed < missing:  # one pool that is too small for all: nobody borrows, everybody gets less
+        borrowed = 0
+    fitted["holdout_known"] -= borrowed
+    shrink(names, have)
+    fitted["holdout_known"] += borrowed
+    fitted["holdout_borrowed"] = borrowed
     shrink(("batch_novel", "holdout_novel"), novel)
     calibration = fitted["calibration"] + fitted.setdefault("clean", 0)
     taken = {"calibration": calibration, "holdout": fitted["holdout_borrowed"]}
