@@ -102,7 +102,8 @@ def repetition(
             if not kept.exists():
                 known = get(scenario).batch_known
                 assert known is not None
-                sizes = [f"data.batch_novel={round(known * share / (1 - share))}", "data.holdout_known=0", "data.holdout_novel=0"]
+                novel = round(known * share / (1 - share))
+                sizes = [f"data.batch_novel={novel}", "data.holdout_known=0", "data.holdout_novel=0"]
                 settings = settings_for(
                     scenario=scenario, data=data, runner="serial",
                     overrides=[f"seed={seed}", f"detect.calibration={mode}", *sizes, *overrides],

@@ -30,7 +30,7 @@ class Splits:
 
 
 def split(known: Images, known_test: np.ndarray, novel: Images, sizes: Mapping[str, int], seed: int) -> Splits:
-    """Deal out the images of the known classes (`known_test` marks those that only U and T may have) and the novel ones.
+    """Deal out the images of the known classes (`known_test` marks what only U and T may have) and the novel ones.
 
     `sizes` are wishes: too few images scale them down, with a warning. Calibration comes out of `train`, and so does
     the part of the holdout that there are no images left for (at most a tenth of `train`), because both are needed
