@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--mode", action="append", choices=TRAINED, help="repeatable; default all")
     parser.add_argument("--share", action="append", type=float, help=f"repeatable; default {SHARES}")
     parser.add_argument("--repetitions", type=int, help="default 50 on digits, 10 elsewhere")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--data", default=os.environ.get("ERD_DATA"))
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--keep", metavar="DIR")
@@ -66,7 +67,10 @@ def main() -> None:
                 arguments.set,
             )
             for scenario in scenarios
-            for seed in range(FIRST_SEED, FIRST_SEED + (arguments.repetitions or REPETITIONS.get(scenario, 10)))
+            for seed in range(
+                arguments.first_seed,
+                arguments.first_seed + (arguments.repetitions or REPETITIONS.get(scenario, 10)),
+            )
         ]
         # Spawned with one thread each: repetitions side by side, their members one after another.
         with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), torch.set_num_threads, (1,)) as pool:
