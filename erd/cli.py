@@ -143,6 +143,108 @@ def reproduce(arguments: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
+def review(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The page on which experts label a batch; or its answers to a file, or from one."""
+    from erd.params import Settings
+    from erd.review import exchange, queue
+    from erd.rundir import RunDir
+
+    folder = RunDir.of(Settings().override({"data.batch": arguments.batch}, "--batch"))
+    batch = queue.load(folder)
+    place = {"batch": folder.batch_name, "answers": folder.answers.as_posix()}
+    if arguments.take_in:
+        counts = exchange.read(Path(arguments.take_in), batch)
+        if not arguments.json:
+            print(f"{counts['added']} answers added, {counts['there']} were there", end="")
+            print(f", {counts['unknown']} are of images this batch does not have" if counts["unknown"] else "")
+        return place | counts
+    from erd.review import app
+
+    if arguments.export:
+        count = exchange.write(Path(arguments.export), batch, app.address(arguments.host, arguments.port))
+        if not arguments.json:
+            print(f"{count} answers in {arguments.export}")
+        return place | {"exported": count, "file": arguments.export}
+    app.serve(batch, arguments.host, arguments.port, lambda text: print(text, file=sys.stderr, flush=True))
+    return place | {"given": len(batch.answers.current())}
+
+
+def ingest(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Labelled images into the library."""
+    from erd.data import library
+
+    size = _settings(arguments).data.image_size
+    assert size is not None
+    done = library.take_in(Path(arguments.labeled), size)
+    if not arguments.json:
+        reviewed = f", {done.kept:,} of them from reviews" if done.kept else ""
+        print(f"{done.images:,} labelled images{reviewed}, of {len(done.classes)} classes: {', '.join(done.classes)}")
+        if done.set_aside:
+            print(f"{done.set_aside:,} files set aside: {done.quarantine}")
+    return {
+        "images": done.images,
+        "classes": done.classes,
+        "set_aside": done.set_aside,
+        "quarantine": done.quarantine.as_posix(),
+        "data_hash": done.data_hash,
+    }
+
+
+def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What experts said about a batch, into the library; or out of it again."""
+    from erd import incorporate
+    from erd.rundir import RUNS, RunDir
+
+    folder = RunDir(RUNS / arguments.batch)
+    if not folder.batch.exists():
+        raise UserError(f"there is no batch '{arguments.batch}' in {RUNS}")
+    done = incorporate.take_back(folder) if arguments.undo else incorporate.incorporate(folder)
+    if not arguments.json:
+        if arguments.undo:
+            print(f"{done.removed:,} images of {arguments.batch} are labelled images no more")
+        else:
+            print(f"{done.added:,} images of {arguments.batch} are labelled images now")
+        if done.new_classes:
+            print(f"new: {', '.join(done.new_classes)}")
+        for name in done.waiting:
+            print(f"class '{name}' has too few images to be learned yet")
+        if done.disagreed:
+            print(f"{done.disagreed:,} images left out: reviewers call them different things")
+    return {
+        "added": done.added,
+        "removed": done.removed,
+        "new_classes": done.new_classes,
+        "waiting": done.waiting,
+        "disagreed": done.disagreed,
+        "data_hash": done.data_hash,
+    }
+
+
+def simulate(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Weeks of a stream in which a new class appears."""
+    import shutil
+
+    from erd import figures, simulation
+
+    settings = _settings(arguments)
+    if not any(text.startswith("alarm.looks") for text in arguments.set):
+        settings = settings.override({"alarm.looks": max(arguments.weeks, 1)})  # one false alarm in twenty such stories
+    place = Path("simulated") / settings.scenario_name
+    shutil.rmtree(place, ignore_errors=True)
+
+    def show(week: simulation.Week) -> None:
+        novel = f"{week.true_share:.0%} novel" if week.true_share else "nothing novel"
+        rang = "ALARM" if week.alarm else "no alarm"
+        log.info("%s: %d images, %s; %s (p = %.2g), %d flagged, accuracy %.1f%%", week.week, week.images, novel, rang,
+                 week.alarm_p, week.flagged, 100 * week.accuracy)  # fmt: skip
+
+    told = simulation.simulate(settings, arguments.weeks, place, show)
+    figure = figures.save(figures.story(told, settings.alarm.rate / settings.alarm.looks), place / "story.png")
+    if not arguments.json:
+        print(f"figure   {figure}")
+    return {"scenario": settings.data.scenario, "figure": figure.as_posix(), "weeks": simulation.rows(told)}
+
+
 def scenarios(arguments: argparse.Namespace) -> dict[str, Any]:
     """The table of scenarios."""
     from dataclasses import asdict
@@ -265,7 +367,7 @@ def _parser() -> argparse.ArgumentParser:
     def with_settings(sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--scenario", metavar="S", help="a row of `erd scenarios` (default: params.yaml's)")
         sub.add_argument("--batch", metavar="B", help="the batch's name, e.g. 2026-W46; results go to runs/B")
-        sub.add_argument("--inbox", metavar="DIR", help="folder of unlabelled images that is the batch")
+        sub.add_argument("--inbox", metavar="DIR", help="the batch: folder, manifest or .npz of unlabelled images")
         with_data(sub)
         sub.add_argument("--set", metavar="a.b=v", action="append", default=[], help="override a setting; repeatable")
         sub.add_argument("--runner", metavar="R", help="process or serial")
@@ -276,6 +378,26 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("name", choices=STAGES)
     one.add_argument("--label", metavar="c", help="finetune: only the member with this artificial label")
     with_settings(one)
+    look = command("review", review, "a page on which experts look at a batch's flagged images and label them")
+    look.add_argument("--batch", metavar="B", required=True, help="the batch's name; its run is in runs/B")
+    look.add_argument(
+        "--host", metavar="H", default="127.0.0.1", help="beyond this machine it takes a token (default: %(default)s)"
+    )
+    look.add_argument("--port", metavar="P", type=int, default=8600, help="0 = any that is free (default: %(default)s)")
+    files = look.add_mutually_exclusive_group()
+    files.add_argument("--export", metavar="FILE", help="write the answers to a .csv, or a .json for Label Studio")
+    files.add_argument("--import", metavar="FILE", dest="take_in", help="take in the answers of such a file")
+    taken = command("ingest", ingest, "take labelled images into the library of this workspace")
+    taken.add_argument(
+        "--labeled", metavar="DIR|MANIFEST", required=True, help="class folders, a .csv or .parquet, .npz"
+    )
+    with_settings(taken)
+    learned = command("incorporate", incorporate, "add what experts said about a batch to the labelled images")
+    learned.add_argument("--batch", metavar="B", required=True)
+    learned.add_argument("--undo", action="store_true", help="take the batch's images back out")
+    story = command("simulate", simulate, "live through weeks in which a new class appears")
+    story.add_argument("--weeks", metavar="N", type=int, default=8)
+    with_settings(story)
     late = command("sync", sync, "send to MLflow what a run could not send while the server was away")
     late.add_argument("run_dir", metavar="RUN_DIR", help="such as runs/2026-W46")
     again = command("reproduce", reproduce, "make a tracked run again from its recorded data, and compare")

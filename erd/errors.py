@@ -27,3 +27,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return f"known are {', '.join(known[:12])}{', …' if len(known) > 12 else ''}"
+
+
+def why(error: Exception) -> str:
+    """A library's own reason, on one line and not too long for a sentence."""
+    text = " ".join(str(error).split())
+    return (text[:157] + "…" if len(text) > 158 else text) or type(error).__name__

@@ -1,7 +1,9 @@
 """The pictures of a run: learning curves, score histogram, ROC, the most novel images. Each is one function."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,9 @@ from erd import evaluation, files
 from erd.data import ingest as packing
 from erd.params import Settings
 from erd.rundir import RunDir
+
+if TYPE_CHECKING:
+    from erd.simulation import Week
 
 KNOWN, NOVEL, NEUTRAL, FAINT = "#3b6fb6", "#d1495b", "#3c3c3c", "#9a9a9a"
 CURVES = {  # column of the history → label, colour, line
@@ -42,7 +47,7 @@ def draw_all(
     }
     if "truth" in batch and batch["truth"].nunique() == 2:
         drawn["roc"] = roc(batch)
-    return [_save(figure, run.figures / f"{name}.png") for name, figure in drawn.items()]
+    return [save(figure, run.figures / f"{name}.png") for name, figure in drawn.items()]
 
 
 def learning_curves(members: Mapping[int, History], best: Mapping[int, int], names: Mapping[int, str]) -> Figure:
@@ -140,6 +145,41 @@ def sheet(run: RunDir, batch: pd.DataFrame) -> Figure:
     return figure
 
 
+def story(weeks: Sequence["Week"], level: float) -> Figure:
+    """A simulated stream, week by week: what came in, whether the alarm rang, what was flagged, what is known."""
+    figure = Figure(figsize=(7.2, 7.4), layout="constrained")
+    mixture, alarms, flags, known = figure.subplots(4, 1, sharex=True)
+    table = pd.DataFrame([asdict(week) for week in weeks])
+    week = np.arange(1, len(table) + 1)
+
+    learned = table["new_class_share"] - table["true_share"]
+    mixture.bar(week, 100 * table["true_share"], color=NOVEL, label="new class, not yet known")
+    mixture.bar(week, 100 * learned, bottom=100 * table["true_share"], color=KNOWN, label="new class, known by now")
+    mixture.set_ylabel("% of the images")
+
+    alarms.axhline(level, color=FAINT, linestyle=":", label="rings below")
+    alarms.plot(week, table["alarm_p"], color=NEUTRAL, linewidth=1)
+    rang = table["alarm"].to_numpy()
+    alarms.plot(week[~rang], table["alarm_p"][~rang], "o", color=NEUTRAL, label="no alarm")
+    alarms.plot(week[rang], table["alarm_p"][rang], "o", color=NOVEL, label="alarm")
+    alarms.set_yscale("log")
+    alarms.set_ylabel("alarm, p-value")
+
+    right = (table["flagged"] * table["precision"].astype(float).fillna(0)).round()
+    flags.bar(week, right, color=NOVEL, label="flagged, novel")
+    flags.bar(week, table["flagged"] - right, bottom=right, color=KNOWN, label="flagged, known")
+    flags.plot(week, (table["true_share"] * table["images"]).round(), "_", color=NEUTRAL, markersize=14, label="novel")
+    flags.set_ylabel("images")
+
+    known.plot(week, 100 * table["accuracy"], "o-", color=NEUTRAL, label="all images of the week")
+    known.plot(week, 100 * table["new_class_accuracy"].astype(float), "o-", color=KNOWN, label="the new class")
+    known.set(ylabel="classifier right, %", xlabel="week", ylim=(0, 104), xticks=week)
+    for panel in (mixture, alarms, flags, known):
+        panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        _plain(panel)
+    return figure
+
+
 def _showable(image: torch.Tensor) -> np.ndarray:
     return image.squeeze().numpy()
 
@@ -149,7 +189,7 @@ def _plain(axes: Axes) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
     with files.replacing(path) as draft:
         # No software version and date inside: the same run draws the same bytes.
         figure.savefig(draft, format="png", dpi=130, metadata={"Software": None})

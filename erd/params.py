@@ -40,6 +40,7 @@ class Data(Block):
     scenario: str = "digits-near"
     batch: Annotated[str, Field(pattern=r"^[\w][\w.-]*$")] | None = None
     inbox: str | None = None
+    settle: Count = 60
     source: str | None = None
     path: str | None = None
     known: list[str | int] | None = None
@@ -110,6 +111,10 @@ class Alarm(Block):
     notify: str | list[str] | None = None
 
 
+class Review(Block):
+    audit: Count = 30
+
+
 class Track(Block):
     experiment: str | None = None
 
@@ -128,7 +133,11 @@ class Run(Block):
 
 
 # Settings that say how and where, not what: with others the results are the same bytes. For `model_dump(exclude=…)`.
-HERE: dict[str, Any] = {"data": {"root", "download"}, "run": {"runner", "workers", "device"}, "alarm": {"notify"}}
+HERE: dict[str, Any] = {
+    "data": {"root", "download", "settle"},
+    "run": {"runner", "workers", "device"},
+    "alarm": {"notify"},
+}
 
 
 class Settings(Block):
@@ -140,6 +149,7 @@ class Settings(Block):
     score: Score = Score()
     detect: Detect = Detect()
     alarm: Alarm = Alarm()
+    review: Review = Review()
     track: Track = Track()
     registry: Registry = Registry()
     run: Run = Run()

@@ -21,9 +21,9 @@ def reporter(path: Path, epochs: int) -> Callable[[dict[str, float]], None]:
     return lambda record: files.save_json(path, {**record, "epochs": epochs})
 
 
-def bar(total: int, what: str) -> tqdm:
+def bar(total: float, what: str, unit: str = "epoch") -> tqdm:
     """A bar on stderr where that is a terminal; nothing in a log file."""
-    return tqdm(total=total, desc=what, unit="epoch", disable=None, leave=True)
+    return tqdm(total=total, desc=what, unit=unit, disable=None, leave=True)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from erd.params import Settings
 
 RUNS = Path("runs")
 ALARMS = RUNS / "alarms.json"  # the ledger of all looks in the workspace
+SALT = Path(".erd") / "salt"  # of patients' pseudonyms: who has it can test a guess, so it stays out of git and logs
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,19 @@ class RunDir:
     @property
     def figures(self) -> Path:
         return self.root / "figures"
+
+    # review
+    @property
+    def review(self) -> Path:
+        return self.root / "review"
+
+    @property
+    def answers(self) -> Path:
+        return self.review / "answers.jsonl"  # what reviewers said; only ever appended to
+
+    @property
+    def neighbours(self) -> Path:
+        return self.review / "neighbours.json"  # row of the batch → the nearest training images
 
     def record(self, stage: str) -> Path:
         return self.root / "stages" / f"{stage}.json"

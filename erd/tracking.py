@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("erd")
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
-UNSENT: dict[str, Any] = HERE | {"run": True, "track": True, "registry": True}  # settings that are no parameters
+# Settings that are no parameters.
+UNSENT: dict[str, Any] = HERE | {"run": True, "review": True, "track": True, "registry": True}
 ARTIFACTS = ("scores.parquet", "metrics.json", "quarantine.csv", "settings.json", "report.html")
 SECTIONS = {  # how a key of metrics.json begins → its metric: MLflow draws a section of charts for each prefix
     "holdout_": "holdout/",

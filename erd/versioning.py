@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dvc.repo import Repo
 
 PIPELINE, PARAMS = Path("dvc.yaml"), Path("params.yaml")
-ELSEWHERE: dict[str, Any] = HERE | {"track": True, "registry": True}  # no business of the pipeline's
+ELSEWHERE: dict[str, Any] = HERE | {"review": True, "track": True, "registry": True}  # no business of the pipeline's
 
 
 def is_repo() -> bool:

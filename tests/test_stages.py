@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from erd import compute, params, scenarios, stages
+from erd import compute, files, params, scenarios, stages
 from erd.errors import RunError
 from erd.params import Settings
 from erd.rundir import RunDir
@@ -158,7 +158,7 @@ def test_an_inbox_without_truth_runs_to_flags(tmp_path: Path) -> None:
     for number in range(60):
         Image.fromarray((digits.images[number] * 15).astype("uint8")).save(inbox / f"{number:03}.png")
     (inbox / "broken.png").write_bytes(b"no image")
-    run = chain(tmp_path / "run", f"data.inbox={inbox}")
+    run = chain(tmp_path / "run", f"data.inbox={inbox}", "data.settle=0")
     metrics = json.loads(run.metrics.read_text())
     assert metrics["auroc"] is None
     assert metrics["images"] == 60
@@ -167,6 +167,11 @@ def test_an_inbox_without_truth_runs_to_flags(tmp_path: Path) -> None:
     assert "truth" not in table
     assert table["id"].tolist() == [f"{number:03}.png" for number in range(60)]
     assert pd.read_csv(run.quarantine)["file"].tolist() == ["broken.png"]
+    listed = pd.read_parquet(run.manifest(run.batch))
+    assert listed.columns.tolist() == ["id", "group", "sha256", "acquired_at"]
+    assert listed["sha256"][7] == files.sha256(inbox / "007.png")
+    copies = [note for note in json.loads(run.ingested.read_text())["warnings"] if "near copies" in note]
+    assert "images of the batch are near copies of training images: " in copies[0]  # they are the digits trained on
     assert not (run.figures / "roc.png").exists()
 
 

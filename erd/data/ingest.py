@@ -3,6 +3,7 @@
 A packed set is one safetensors file of uint8 images and a Parquet manifest with a row an image.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pandas as pd
 import torch
 
 from erd import files
-from erd.data import sources
+from erd.data import intake, library, sources
 from erd.data.batches import Rows
+from erd.data.intake import Taken
 from erd.data.sources import Images, Source
 from erd.data.splits import own_sizes, split
 from erd.errors import RunError, UserError, nearest
@@ -37,6 +39,7 @@ class Collected:
     holdout_truth: np.ndarray
     rejected: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    batch_files: dict[str, np.ndarray] = field(default_factory=dict)  # further columns of an inbox's manifest
 
 
 def collect(settings: Settings) -> Collected:
@@ -60,19 +63,23 @@ def collect(settings: Settings) -> Collected:
         sizes["calibration"] = 0
     sizes["clean"] = sizes["calibration"] // 2 if settings.detect.calibration == "mixed" else 0
     sizes["calibration"] -= sizes["clean"]
-    dealt = split(known, in_test, novel, sizes, settings.seed)
+    audited, picked = (np.isin(known.ids, ids) for ids in (known_source.audited, known_source.picked))
+    dealt = split(known, in_test, novel, sizes, settings.seed, audited=audited, picked=picked)
 
     positions = np.concatenate([dealt[name] for name in PARTS])
-    labeled = known.take(positions)
+    chosen = known.take(positions)
     part = np.repeat(np.arange(len(PARTS)), [len(dealt[name]) for name in PARTS])
-    labeled = replace(labeled, labels=np.searchsorted(known_classes, labeled.labels))
-    _check_labeled(labeled, part, [known_source.classes[c] for c in known_classes], known_source.name)
+    chosen = replace(chosen, labels=np.searchsorted(known_classes, chosen.labels))
+    _check_labeled(chosen, part, [known_source.classes[c] for c in known_classes], known_source.name)
 
-    rejected, warnings = list(known_source.rejected), list(dealt.warnings)
+    rejected, warnings = list(known_source.rejected), [*known_source.warnings, *dealt.warnings]
     if data.inbox is not None:
-        batch, batch_rejected = _read_inbox(Path(data.inbox), settings, colour=labeled.images.ndim == 4)
-        batch_truth, rejected = None, rejected + batch_rejected
+        batch, taken = _read_inbox(Path(data.inbox), settings, colour=chosen.images.ndim == 4)
+        batch_truth, rejected = None, rejected + taken.rejected
+        batch_files = {"sha256": taken.sha256, "acquired_at": taken.acquired}
+        warnings += _near_copies(batch, chosen.take(part == PARTS.index("train")))
     else:
+        batch_files = {}
         batch, batch_truth = _mix(known, novel, dealt["batch_known"], dealt["batch_novel"], settings.seed, "batch")
     holdout, holdout_truth = _mix(
         known, novel, dealt["holdout_known"], dealt["holdout_novel"], settings.seed, "holdout"
@@ -80,14 +87,14 @@ def collect(settings: Settings) -> Collected:
     if not len(batch):
         raise RunError("the batch has no images: set data.batch_known and data.batch_novel above 0, or fill the inbox")
     names = [known_source.classes[c] for c in known_classes]
-    return Collected(names, labeled, part, batch, batch_truth, holdout, holdout_truth, rejected, warnings)
+    return Collected(names, chosen, part, batch, batch_truth, holdout, holdout_truth, rejected, warnings, batch_files)
 
 
 def write(collected: Collected, run: RunDir) -> list[Path]:
     """Pack everything below run.root/data; returns what was written."""
     written = [
         _pack(run.labeled, collected.labeled, collected.classes, part=collected.part),
-        _pack(run.batch, collected.batch, None, truth=collected.batch_truth),
+        _pack(run.batch, collected.batch, None, truth=collected.batch_truth, columns=collected.batch_files),
         _pack(run.holdout, collected.holdout, None, truth=collected.holdout_truth),
     ]
     sizes = {name: int((collected.part == code).sum()) for code, name in enumerate(PARTS)}
@@ -139,9 +146,9 @@ def _load(settings: Settings, scenario: Scenario) -> tuple[Source, Source]:
 
     def load(name: str) -> Source:
         if name == "own":
-            if data.source is None:
-                raise UserError("scenario 'own' needs data.source (folder or npz) and data.path")
             path = Path(data.path) if data.path else None
+            if data.source in (None, "library"):
+                return library.source(path or library.PLACE, data.image_size)
             return sources.load(data.source, root, path=path, image_size=data.image_size)
         return sources.load(name, root, download=data.download, image_size=data.image_size)
 
@@ -208,20 +215,33 @@ def _mix(
     return images.take(order), truth[order]
 
 
-def _read_inbox(inbox: Path, settings: Settings, *, colour: bool) -> tuple[Images, list[tuple[str, str]]]:
-    if not inbox.is_dir():
-        raise UserError(f"the inbox {inbox} is not a folder; pass --inbox the folder with this week's images")
+def _read_inbox(inbox: Path, settings: Settings, *, colour: bool) -> tuple[Images, Taken]:
+    """The batch in the labelled images' colours, and what else is known of its files."""
     assert settings.data.image_size is not None
-    kept, images, rejected = sources.decode_all(sources.list_files(inbox), settings.data.image_size)
-    if not kept:
-        raise RunError(f"the inbox {inbox} has no readable image ({len(rejected)} files set aside): put some into it")
+    intake.settled(inbox, settings.data.settle)
+    taken = intake.take(inbox, settings.data.image_size)
+    images, aside = taken.images, len(taken.rejected)
+    if not len(images):
+        raise RunError(f"the inbox {inbox} has no readable image ({aside} files set aside): put some into it")
+    return Images(as_labeled(images, colour), np.full(len(images), -1), taken.ids, taken.groups), taken
+
+
+def _near_copies(batch: Images, train: Images) -> list[str]:
+    """A warning where the classifier has seen images of the batch already: it knows those by heart."""
+    pairs = intake.near_duplicates(batch.images, train.images)
+    if not pairs:
+        return []
+    listing = ", ".join(f"{batch.ids[i]} ({train.ids[j]})" for i, j in pairs[:3]) + (", …" if len(pairs) > 3 else "")
+    return [f"{len(pairs):,} images of the batch are near copies of training images: {listing}"]
+
+
+def as_labeled(images: np.ndarray, colour: bool) -> np.ndarray:
+    """N×S×S or N×S×S×3, grey or in colour as the labelled images are."""
     if colour and images.ndim == 3:
-        images = np.repeat(images[..., None], 3, axis=3)
-    elif not colour and images.ndim == 4:  # luma, as Pillow makes grey of colour
-        images = np.rint(images @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)
-    ids = np.array([path.relative_to(inbox).as_posix() for path in kept])
-    aside = [(path.relative_to(inbox).as_posix(), reason) for path, reason in rejected]
-    return Images(images, np.full(len(ids), -1), ids, ids), aside
+        return np.repeat(images[..., None], 3, axis=3)
+    if not colour and images.ndim == 4:  # luma, as Pillow makes grey of colour
+        return np.stack([np.rint(image @ np.array([0.299, 0.587, 0.114])).astype(np.uint8) for image in images])
+    return images
 
 
 def _in_colour(source: Source) -> Source:
@@ -247,6 +267,7 @@ def _pack(
     *,
     part: np.ndarray | None = None,
     truth: np.ndarray | None = None,
+    columns: Mapping[str, np.ndarray] | None = None,
 ) -> Path:
     tensors = {"images": torch.from_numpy(np.ascontiguousarray(images.images))}
     table: dict[str, np.ndarray] = {"id": images.ids, "group": images.groups}
@@ -255,6 +276,7 @@ def _pack(
         table |= {"label": np.array(classes)[images.labels], "part": np.array(PARTS)[part]}
     if truth is not None:
         table["truth"] = truth
+    table |= columns or {}
     files.save_tensors(path, tensors, {"classes": classes} if classes else {})
     files.save_table(RunDir.manifest(path), pd.DataFrame(table))
     return path

@@ -6,7 +6,7 @@ part, U and T come from that. All images of a group (a patient) go to the same p
 instead of diagnosed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from erd.errors import RunError
 from erd.seeds import derive
 
 KNOWN, NOVEL = 0, 1
+CALIBRATION = ("calibration", "clean")
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,27 @@ class Splits:
         return self.parts[part]
 
 
-def split(known: Images, known_test: np.ndarray, novel: Images, sizes: Mapping[str, int], seed: int) -> Splits:
+def split(
+    known: Images,
+    known_test: np.ndarray,
+    novel: Images,
+    sizes: Mapping[str, int],
+    seed: int,
+    *,
+    audited: np.ndarray | None = None,
+    picked: np.ndarray | None = None,
+) -> Splits:
     """Deal out the images of the known classes (`known_test` marks what only U and T may have) and the novel ones.
 
     `sizes` are wishes: too few images scale them down, with a warning. Calibration comes out of `train`, and so does
     the part of the holdout that there are no images left for (at most a tenth of `train`), because both are needed
-    more than the last few training images.
+    more than the last few training images. `audited` images are dealt to calibration before all others, the latest
+    first: drawn at random from what came in lately, they are the most like what comes in next. `picked` images, which
+    were labelled because they looked odd, are not like that, and never serve for calibration.
+
+    The order of dealing is by a hash of the seed and the group's name. So it is random, and a set that grows keeps
+    most images where they were: V stays unseen by last week's classifier.
     """
-    rng = np.random.default_rng(derive(seed, "splits"))
     sizes, warnings = _fit(sizes, labeled=int((~known_test).sum()), test=int(known_test.sum()), novel=len(novel))
     # One deal where there is no test part, otherwise one for each part of the source.
     streams = {"batch": (sizes["batch_known"], sizes["batch_novel"]),
@@ -49,12 +63,15 @@ def split(known: Images, known_test: np.ndarray, novel: Images, sizes: Mapping[s
         streams["holdout"] = (sizes["holdout_known"] - borrowed, sizes["holdout_novel"])
         is_labeled = np.concatenate([~known_test, np.zeros(len(novel), bool)])
         is_stream = ~is_labeled & ~np.isin(groups, groups[is_labeled])
-        first = _deal(groups, kind, is_labeled, {"borrowed": (borrowed, 0)} | labeled, rng)
-        second = _deal(groups, kind, is_stream, streams, rng)
+        first = _deal(groups, kind, is_labeled, {"borrowed": (borrowed, 0)} | labeled, seed)
+        second = _deal(groups, kind, is_stream, streams, seed)
         rows = first | second
         rows["holdout"] = np.sort(np.concatenate([rows["holdout"], rows.pop("borrowed")]))
     else:
-        rows = _deal(groups, kind, np.ones(len(groups), bool), streams | labeled, rng)
+        early = [] if audited is None else known.groups[audited][::-1].tolist()
+        odd = set() if picked is None else set(known.groups[picked]) - set(early)
+        quotas = labeled | streams if early else streams | labeled  # audited images are no batch to try things on
+        rows = _deal(groups, kind, np.ones(len(groups), bool), quotas, seed, early, odd)
 
     parts = {name: rows[name][kind[rows[name]] == KNOWN] for name in labeled}
     for name in streams:
@@ -129,25 +146,33 @@ def _deal(
     kind: np.ndarray,
     eligible: np.ndarray,
     quotas: Mapping[str, tuple[int, int]],
-    rng: np.random.Generator,
+    seed: int,
+    early: Sequence[str] = (),
+    odd: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Deal whole groups in random order, each to the first part whose quota (known, novel) still has room for it.
+    """Deal whole groups in random order, each to the first part whose quota (known, novel) still has room for it;
+    `early` groups come first, in their order; `odd` ones are not for calibration.
 
     A part with a novel quota of 0 takes a group's known images and leaves its novel ones unused.
     """
     rows = np.flatnonzero(eligible)
-    _, group_of_row = np.unique(groups[rows], return_inverse=True)
+    names, group_of_row = np.unique(groups[rows], return_inverse=True)
     members: list[list[int]] = [[] for _ in range(group_of_row.max(initial=-1) + 1)]
     for row, group in zip(rows.tolist(), group_of_row.tolist(), strict=True):
         members[group].append(row)
     is_novel = (kind == NOVEL).tolist()
     room = {name: list(quota) for name, quota in quotas.items()}
     dealt: dict[str, list[int]] = {name: [] for name in quotas}
-    for group in rng.permutation(len(members)).tolist():
+    turn = {name: place - len(early) for place, name in reversed(list(enumerate(early)))}
+    for group in sorted(
+        range(len(names)), key=lambda i: turn.get(str(names[i]), derive(seed, "splits", str(names[i])))
+    ):
         novel = sum(is_novel[row] for row in members[group])
         known = len(members[group]) - novel
         for name, left in room.items():
             wanted = novel if quotas[name][NOVEL] else 0
+            if names[group] in odd and name in CALIBRATION:
+                continue
             if known <= left[KNOWN] and wanted <= left[NOVEL] and known + wanted:
                 dealt[name] += [row for row in members[group] if wanted or not is_novel[row]]
                 left[KNOWN] -= known

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from erd.data import sources
-from erd.data.sources import SOURCES, decode, decode_all, list_files, load
+from erd.data.sources import SOURCES, load
 from erd.errors import RunError, UserError
 
 RNG = np.random.default_rng(0)
@@ -454,9 +454,9 @@ def save(path: Path, image: np.ndarray | Image.Image, **options: Any) -> Path:
 
 
 def test_folder_of_classes(tmp_path: Path) -> None:
-    first, second = grey(2, 32)
-    save(tmp_path / "cat/b.png", second)
-    save(tmp_path / "cat/a.png", first)
+    first, second, third = grey(3, 32)
+    save(tmp_path / "cat/b.png", third)
+    save(tmp_path / "cat/a.png", second)
     save(tmp_path / "ant/week 1/c.PNG", first)
     save(tmp_path / "ant/.hidden.png", first)
     (tmp_path / ".git").mkdir()
@@ -465,7 +465,7 @@ def test_folder_of_classes(tmp_path: Path) -> None:
     assert source.train.ids.tolist() == ["ant/week 1/c.PNG", "cat/a.png", "cat/b.png"]
     assert source.train.labels.tolist() == [0, 1, 1]
     assert (source.train.groups == source.train.ids).all()
-    assert (source.train.images == np.stack([first, first, second])).all()  # 32×32 is the size unless one is set
+    assert (source.train.images == np.stack([first, second, third])).all()  # 32×32 is the size unless one is set
     assert len(source.test) == 0
     assert source.rejected == ()
 
@@ -485,117 +485,36 @@ def test_folder_with_train_and_test(tmp_path: Path) -> None:
     assert [file for file, _ in source.rejected] == ["train/stray.png", "val"]  # nothing is left out in silence
 
 
+def test_a_file_in_train_and_test_stays_in_train(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        save(tmp_path / part / "cat/a.png", np.zeros((16, 16), np.uint8))
+        save(tmp_path / part / f"cat/{part}.png", grey(1, 16)[0])
+    source = load("folder", path=tmp_path)
+    assert source.train.ids.tolist() == ["train/cat/a.png", "train/cat/train.png"]
+    assert source.test.ids.tolist() == ["test/cat/test.png"]
+    assert source.rejected == (("test/cat/a.png", "the same file as train/cat/a.png"),)
+
+
+def test_manifest_with_labels(tmp_path: Path) -> None:
+    for i, image in enumerate(grey(3, 16)):
+        save(tmp_path / f"{i}.png", image)
+    file = tmp_path / "labels.csv"
+    file.write_text("path,label,group\n2.png,dog,p1\n0.png,cat,p1\n1.png,,p2\n")
+    source = load("manifest", path=file, image_size=16)
+    assert source.classes == ("cat", "dog")
+    assert source.train.ids.tolist() == ["2.png", "0.png"]
+    assert source.train.labels.tolist() == [1, 0]
+    assert source.train.groups.tolist() == ["p1", "p1"]
+    assert source.rejected == (("1.png", "no label is given"),)
+    file.write_text("path\n0.png\n")
+    refusal(RunError, "manifest", "labels.csv", "'label'", "add it", path=file)
+    refusal(UserError, "manifest", "set data.path", path=tmp_path / "0.png")
+
+
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     save(tmp_path / "train/a.png", grey(1)[0])
     save(tmp_path / "bus/b.png", grey(1)[0])
     assert load("folder", path=tmp_path).classes == ("bus", "train")
-
-
-@pytest.mark.parametrize("suffix", ["png", "jpg", "jpeg", "bmp", "tif", "tiff", "webp", "gif"])
-def test_formats(tmp_path: Path, suffix: str) -> None:
-    photo = np.zeros((40, 60, 3), np.uint8) + np.array([200, 100, 0], np.uint8)
-    pixels = decode(save(tmp_path / f"a.{suffix}", photo), 16)
-    assert pixels.shape == (16, 16, 3)
-    assert np.abs(pixels.astype(int) - [200, 100, 0]).max() < 12  # lossy formats and palettes are near, not equal
-
-
-def test_bad_files_are_set_aside_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_PIXELS", 100 * 100)
-    good = save(tmp_path / "cat/good.png", grey(1, 64)[0])
-    whole = good.read_bytes()
-    (tmp_path / "cat/cut.png").write_bytes(whole[: len(whole) // 2])
-    jpeg = save(tmp_path / "cat/cut.jpg", colour(1, 64)[0])
-    jpeg.write_bytes(jpeg.read_bytes()[:-500])
-    (tmp_path / "cat/empty.png").touch()
-    (tmp_path / "cat/text.png").write_text("not a picture")
-    (tmp_path / "cat/script.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
-    (tmp_path / "cat/broken-link.png").symlink_to(tmp_path / "gone")
-    (tmp_path / "cat/loop").symlink_to(tmp_path)
-    save(tmp_path / "cat/large.png", np.zeros((101, 100), np.uint8))
-    save(tmp_path / "cat/small.png", np.zeros((7, 64), np.uint8))
-    save(tmp_path / "cat/float.tif", np.zeros((16, 16), np.float32))
-    save(tmp_path / "cat/deep.tif", np.full((16, 16), 70_000, np.int32))
-    (tmp_path / "notes.txt").write_text("read me")
-    source = load("folder", path=tmp_path)
-    reasons = dict(source.rejected)
-    assert source.train.ids.tolist() == ["cat/good.png"]
-    for file, words in {
-        "cat/cut.png": "damaged or cut off",
-        "cat/cut.jpg": "damaged or cut off",
-        "cat/empty.png": "empty file",
-        "cat/text.png": "not an image",
-        "cat/script.png": "not an image",
-        "cat/broken-link.png": "not there",
-        "cat/loop": "link to a folder",
-        "cat/large.png": "too large (100×101",
-        "cat/small.png": "too small (64×7",
-        "cat/float.tif": "floating-point",
-        "cat/deep.tif": "32-bit",
-        "notes.txt": "in no class folder",
-    }.items():
-        assert words in reasons.pop(file)
-    assert not reasons
-
-
-def test_a_decompression_bomb_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # Pillow raises beyond twice its limit
-    kept, images, rejected = decode_all([save(tmp_path / "bomb.png", np.zeros((20, 20), np.uint8))], 8)
-    assert (kept, len(images)) == ([], 0)
-    assert "too large" in rejected[0][1]
-
-
-def test_sixteen_bits_scale_by_the_full_range(tmp_path: Path) -> None:
-    for suffix in ("png", "tif"):
-        values = np.full((16, 16), 0, np.uint16)
-        values[8:] = 25_700
-        pixels = decode(save(tmp_path / f"a.{suffix}", values), 16)
-        assert (pixels[0] == 0).all()
-        assert (pixels[-1] == 100).all()  # by its own range it would be 255
-    assert (decode(save(tmp_path / "white.png", np.full((16, 16), 65_535, np.uint16)), 16) == 255).all()
-
-
-def test_modes_of_pillow(tmp_path: Path) -> None:
-    red = Image.new("RGB", (16, 16), (250, 0, 0))
-    for name, image in {
-        "palette.png": red.convert("P", palette=Image.Palette.ADAPTIVE),
-        "cmyk.tif": red.convert("CMYK"),
-        "alpha.png": red.convert("RGBA"),
-    }.items():
-        pixels = decode(save(tmp_path / name, image), 8)
-        assert pixels.shape == (8, 8, 3)
-        assert np.abs(pixels.astype(int) - [250, 0, 0]).max() <= 2
-    for mode in ("1", "L", "LA", "RGB"):  # a grey scan saved as colour is still grey
-        pixels = decode(save(tmp_path / f"{mode}.png", Image.new("L", (16, 16), 255).convert(mode)), 8)
-        assert pixels.shape == (8, 8)
-        assert (pixels == 255).all()
-
-
-def test_a_photo_taken_sideways_is_turned(tmp_path: Path) -> None:
-    values = np.zeros((32, 32), np.uint8)
-    values[:16] = 255  # white above, in the stored order
-    exif = Image.Exif()
-    exif[0x0112] = 3  # held upside down
-    pixels = decode(save(tmp_path / "a.jpg", values, exif=exif, quality=100), 32)
-    assert pixels[0].max() < 20
-    assert pixels[-1].min() > 235
-
-
-def test_decode_all_keeps_the_order_given(tmp_path: Path) -> None:
-    paths = [save(tmp_path / f"{i}.png", np.full((32, 32), i, np.uint8)) for i in range(20)]
-    kept, images, rejected = decode_all(paths[::-1], 16)
-    assert kept == paths[::-1]
-    assert images[:, 0, 0].tolist() == list(range(19, -1, -1))
-    assert rejected == []
-    kept, images, rejected = decode_all([], 16)
-    assert (kept, images.shape, rejected) == ([], (0, 16, 16), [])
-
-
-def test_list_files_is_sorted_and_leaves_hidden_ones_out(tmp_path: Path) -> None:
-    names = [f"{letter}.png" for letter in "hcfbgdea"]
-    for name in [*names, "b/z.png", ".c.png", ".d/e.png"]:
-        save(tmp_path / name, grey(1)[0])
-    found = [file.relative_to(tmp_path).as_posix() for file in list_files(tmp_path)]
-    assert found == ["a.png", "b/z.png", *sorted(names)[1:]]
 
 
 def test_folder_without_classes_or_images_says_what_to_put_there(tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+"""Arrays of images in `.npz` files: read without pickle, checked, brought to size; what is wrong is one sentence."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+
+from erd.errors import RunError, why
+
+MIN_SIDE = 8  # pixels; below that the networks have nothing left to pool
+
+
+@contextmanager
+def open_npz(file: Path) -> Iterator[NpzFile]:
+    remedy = "make it with numpy.savez_compressed, or get it again"
+    with file.open("rb") as stream:  # numpy leaves a file open that is no good archive
+        try:
+            archive = np.load(stream, allow_pickle=False)
+        except Exception as error:  # BadZipFile, EOFError, ValueError, OSError, … by where it is broken
+            raise RunError(f"{file} is damaged or no .npz file ({why(error)}): {remedy}") from error
+        if not isinstance(archive, NpzFile):
+            raise RunError(f"{file} holds a single array and is no .npz file: {remedy}")
+        with archive:
+            yield archive
+
+
+def read_array(archive: NpzFile, key: str, file: Path) -> np.ndarray:
+    """One array; the others stay on disk."""
+    if key not in archive.files:
+        raise RunError(f"{file} has no array '{key}': add it (found: {', '.join(archive.files) or 'none'})")
+    try:
+        return archive[key]
+    except Exception as error:
+        if "allow_pickle" in str(error):
+            remedy = "save numbers or strings instead, e.g. numpy.array(list_of_names, dtype=str)"
+            raise RunError(f"{key} of {file} holds Python objects, which can carry code: {remedy}") from error
+        raise RunError(f"{key} of {file} is damaged ({why(error)}): make or get the file again") from error
+
+
+def read_column(archive: NpzFile, key: str, file: Path, count: int) -> np.ndarray:
+    """One value for each of `count` images."""
+    values = read_array(archive, key, file)
+    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values  # Keras saves labels as N×1
+    if values.shape != (count,):
+        raise RunError(f"{key} of {file} has shape {values.shape} for {count} images: give one value each")
+    return values
+
+
+def read_images(archive: NpzFile, key: str, file: Path) -> np.ndarray:
+    """uint8 N×S×S or N×S×S×3."""
+    return _pixels(read_array(archive, key, file), f"{key} of {file}")
+
+
+def _pixels(images: np.ndarray, where: str) -> np.ndarray:
+    """uint8 N×S×S or N×S×S×3, or a sentence that says what to change."""
+    if images.size == 0:
+        raise RunError(f"{where} holds no images: put some in, or leave out a test part that there is not")
+    if images.ndim == 4 and images.shape[3] == 1:
+        images = images[..., 0]
+    if images.ndim != 3 and not (images.ndim == 4 and images.shape[3] == 3):
+        channels_first = images.ndim == 4 and images.shape[1] in (1, 3)
+        hint = " (move the channels last: x.transpose(0, 2, 3, 1))" if channels_first else ""
+        raise RunError(f"{where} has shape {images.shape}: images must be N×H×W or N×H×W×3{hint}")
+    if images.shape[1] != images.shape[2] or images.shape[1] < MIN_SIDE:
+        size = f"{images.shape[1]}×{images.shape[2]}"
+        raise RunError(f"{where} has images of {size}: resize them to squares of at least {MIN_SIDE}×{MIN_SIDE} pixels")
+    if images.dtype == np.uint8:
+        return images
+    if images.dtype.kind == "f":
+        bad = int((~np.isfinite(images)).reshape(len(images), -1).any(axis=1).sum())
+        if bad:
+            raise RunError(f"{where} has NaN or infinite pixels in {bad} of {len(images)} images: repair or drop those")
+    if images.dtype.kind not in "iu":
+        remedy = "convert with (x * 255).round().astype('uint8') if they run from 0 to 1"
+        raise RunError(f"{where} has pixels of type {images.dtype}, they must be uint8 from 0 to 255: {remedy}")
+    if images.min() < 0 or images.max() > 255:
+        raise RunError(f"{where} has pixels from {images.min()} to {images.max()}: scale them to 0 to 255 (uint8)")
+    return images.astype(np.uint8)
+
+
+def resized(old: np.ndarray, size: int, chunk: int = 1024) -> np.ndarray:
+    import torch
+    from torch.nn.functional import interpolate
+
+    if old.shape[1] == size:
+        return old
+    new = np.empty((len(old), size, size, *old.shape[3:]), np.uint8)
+    for start in range(0, len(old), chunk):  # floats take four times the room of bytes
+        pixels = torch.from_numpy(np.ascontiguousarray(old[start : start + chunk])).float()
+        pixels = pixels.movedim(-1, 1) if old.ndim == 4 else pixels[:, None]
+        pixels = interpolate(pixels, size=(size, size), mode="bilinear", antialias=True).round().clamp(0, 255).byte()
+        new[start : start + chunk] = (pixels.movedim(1, -1) if old.ndim == 4 else pixels[:, 0]).numpy()
+    return new

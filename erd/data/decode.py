@@ -1,0 +1,129 @@
+"""One image file → pixels at the working size, or the reason in words why not. Files are only ever read."""
+
+import errno
+import hashlib
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from erd.data.arrays import MIN_SIDE
+from erd.errors import why
+
+MAX_PIXELS = 80_000_000  # of one file; below Pillow's own limit against decompression bombs
+MAX_BYTES = 1_000_000_000  # of one file
+FORMATS = ("PNG", "JPEG", "JPEG2000", "BMP", "TIFF", "WEBP", "GIF", "PPM")  # no EPS: Pillow would run Ghostscript on it
+DICOM = (".dcm", ".dicom")
+
+
+class Unfit(ValueError):
+    """A reason of our own, told from those a decoder raises."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    pixels: np.ndarray  # uint8 S×S (grey) or S×S×3
+    sha256: str  # of the file's bytes
+    patient: str = ""  # DICOM's PatientID as it is: only a salted hash of it may go further
+    acquired: str = ""  # ISO date or time, where the file says
+
+
+def decode(path: Path, image_size: int) -> Decoded:
+    """ValueError with the reason in words where the file is no usable image."""
+    image, sha256, patient, acquired = opened(path, 2 * image_size)
+    pixels = np.asarray(image.resize((image_size, image_size), Image.Resampling.BILINEAR))
+    grey = pixels.ndim == 3 and (pixels == pixels[..., :1]).all()  # grey scans are often saved as colour
+    return Decoded(pixels[..., 0] if grey else pixels, sha256, patient, acquired)
+
+
+def opened(path: Path, side: int) -> tuple[Image.Image, str, str, str]:
+    """The image the right way up, mode L or RGB, and the other fields of `Decoded`; ValueError like `decode`. A large
+    JPEG is decoded at a fraction of its size, with at least `side` pixels a side."""
+    try:
+        _check(path)
+        with path.open("rb") as stream:
+            head = stream.read(132)
+            stream.seek(0)
+            patient = acquired = ""
+            if head[128:] == b"DICM" or path.suffix.lower() in DICOM:
+                image, patient, acquired = _dicom(stream)
+            else:
+                image = _picture(stream, side)
+            image.load()
+            stream.seek(0)
+            return image, hashlib.file_digest(stream, "sha256").hexdigest(), patient, acquired
+    except Unfit:
+        raise
+    except UnidentifiedImageError:
+        raise Unfit(f"not an image of a known format ({', '.join(FORMATS)}, DICOM)") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise Unfit(f"too large (at most {MAX_PIXELS // 1_000_000} million pixels)") from None
+    except PermissionError:
+        raise Unfit("may not be read (permission denied)") from None
+    except FileNotFoundError:
+        raise Unfit("not there (moved, or a broken link)") from None
+    except Exception as error:  # decoders raise all sorts on damaged files: OSError, SyntaxError, struct.error, …
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise Unfit("a link that leads back to itself") from None
+        if isinstance(error, OSError) and error.strerror:  # the file system's word, not a decoder's
+            raise Unfit(f"cannot be read ({error.strerror})") from None
+        raise Unfit(f"damaged or cut off ({why(error)})") from error
+
+
+def check_size(width: int, height: int) -> None:
+    """Before anything is decoded: a few bytes can claim any size."""
+    if width * height > MAX_PIXELS:
+        raise Unfit(f"too large ({width}×{height} pixels; at most {MAX_PIXELS // 1_000_000} million)")
+    if min(width, height) < MIN_SIDE:
+        raise Unfit(f"too small ({width}×{height} pixels; at least {MIN_SIDE}×{MIN_SIDE})")
+
+
+def _check(path: Path) -> None:
+    """Before it is opened: to open a pipe would wait for a writer, and a device may act."""
+    facts = path.stat()
+    if stat.S_ISDIR(facts.st_mode):
+        raise Unfit("a folder, not a file")
+    if not stat.S_ISREG(facts.st_mode):
+        raise Unfit("not a regular file")
+    if facts.st_size == 0:
+        raise Unfit("empty file (0 bytes)")
+    if facts.st_size > MAX_BYTES:
+        raise Unfit(f"too large a file ({facts.st_size / 1e9:.1f} GB; at most {MAX_BYTES / 1e9:g} GB)")
+
+
+def _picture(stream: BinaryIO, side: int) -> Image.Image:
+    image = Image.open(stream, formats=FORMATS)
+    check_size(*image.size)
+    # A phone's JPEG often holds a preview or a depth map as second image (MPO): the first is the photo.
+    if image.format != "MPO" and (frames := getattr(image, "n_frames", 1)) > 1:
+        raise Unfit(f"animated or of several pages ({frames} images in one file): save the one that counts")
+    image.draft(None, (side, side))
+    ImageOps.exif_transpose(image, in_place=True)
+    return _eight_bit(image)
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """Mode L or RGB. 16 bits scale by their full range: by an image's own range, two images would not compare."""
+    if image.mode in ("L", "RGB"):
+        return image
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65535:
+            raise Unfit("has 32-bit pixels: save it with 8 or 16 bits")
+        return Image.fromarray(np.rint(values / 257).astype(np.uint8))
+    if image.mode == "F":
+        raise Unfit("has floating-point pixels: save it with 8 or 16 bits")
+    if image.mode in ("1", "LA"):
+        return image.convert("L")
+    return image.convert("RGBA").convert("RGB") if image.mode in ("P", "PA") else image.convert("RGB")
+
+
+def _dicom(stream: BinaryIO) -> tuple[Image.Image, str, str]:
+    try:
+        from erd.data import dicom
+    except ModuleNotFoundError:
+        raise Unfit("a DICOM file: install erd[dicom] to read it") from None
+    return dicom.read(stream)

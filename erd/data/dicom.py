@@ -1,0 +1,97 @@
+"""DICOM files: the picture as a radiologist sees it, in 8 bits. Needs pydicom: `pip install erd[dicom]`."""
+
+from datetime import datetime
+from typing import BinaryIO
+
+import numpy as np
+import pydicom
+from PIL import Image
+from pydicom import Dataset
+from pydicom.pixels import apply_color_lut, apply_modality_lut, apply_voi_lut, pixel_array
+
+from erd.data.decode import Unfit, check_size
+from erd.errors import why
+
+# Its warnings quote values that break the rules, and a patient's data belong in no log.
+pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
+
+WHEN = (("AcquisitionDateTime", ""), ("AcquisitionDate", "AcquisitionTime"), ("StudyDate", "StudyTime"))
+
+
+def read(stream: BinaryIO) -> tuple[Image.Image, str, str]:
+    """Image (L or RGB), PatientID as it is, and when it was taken; Unfit with the reason where that cannot be."""
+    header = _parse(stream, pixels=False)  # first without the pixels: of an angiogram those are many frames
+    if "Rows" not in header or "Columns" not in header:
+        raise Unfit("a DICOM file without an image")
+    if (frames := int(header.get("NumberOfFrames") or 1)) > 1:
+        raise Unfit(f"a DICOM file of {frames} frames: save the one that counts")
+    check_size(int(header.Columns), int(header.Rows))
+    stream.seek(0)
+    data = _parse(stream, pixels=True)
+    if "PixelData" not in data:
+        raise Unfit("a DICOM file without an image, or one with floating-point pixels")
+    try:
+        image = Image.fromarray(_eight_bit(data))
+    except Unfit:
+        raise
+    except Exception as error:  # cut off, or compressed in a way that nothing installed can undo
+        raise Unfit(f"a DICOM file whose image cannot be decoded ({why(error)})") from error
+    return image, str(data.get("PatientID") or "").strip(), _acquired(data)
+
+
+def _parse(stream: BinaryIO, *, pixels: bool) -> Dataset:
+    try:
+        data = pydicom.dcmread(stream, force=True, stop_before_pixels=not pixels)
+        if "TransferSyntaxUID" not in data.file_meta:  # no file header, as old archives write them
+            implicit, little = data.original_encoding
+            syntax = pydicom.uid.ImplicitVRLittleEndian if implicit else pydicom.uid.ExplicitVRLittleEndian
+            data.file_meta.TransferSyntaxUID = syntax if little else pydicom.uid.ExplicitVRBigEndian
+        return data
+    except Exception as error:  # no words of pydicom here: they may quote what it read
+        raise Unfit(f"a DICOM file that is damaged or cut off ({type(error).__name__})") from None
+
+
+def _eight_bit(data: Dataset) -> np.ndarray:
+    kind = data.PhotometricInterpretation
+    values = pixel_array(data)  # YBR comes as RGB
+    if kind == "PALETTE COLOR":
+        values = apply_color_lut(values, data)
+        return (values >> 8).astype(np.uint8) if values.dtype == np.uint16 else values
+    if values.ndim == 3:
+        return _scaled(values, 0, 2 ** int(data.BitsStored) - 1)
+    if kind not in ("MONOCHROME1", "MONOCHROME2"):
+        raise Unfit(f"a DICOM file with pixels of kind {kind}, which is not read")
+    low, high = _range(data)
+    pixels = _scaled(apply_voi_lut(apply_modality_lut(values, data), data), low, high)
+    return 255 - pixels if kind == "MONOCHROME1" else pixels
+
+
+def _range(data: Dataset) -> tuple[float, float]:
+    """What is black and what is white after the tables: the file's nominal range, so that two files compare."""
+    for table in ("VOILUTSequence", "ModalityLUTSequence"):
+        if data.get(table):
+            return 0, 2 ** int(data[table][0].LUTDescriptor[2]) - 1
+    bits = int(data.BitsStored)
+    stored = np.array([-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] if data.PixelRepresentation else [0, 2**bits - 1])
+    ends = apply_modality_lut(stored, data)  # a window maps to this range too
+    return float(ends.min()), float(ends.max())
+
+
+def _scaled(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    if low == 0 and high == 255 and values.dtype == np.uint8:
+        return values
+    return np.rint((values.astype(np.float64) - low).clip(0, high - low) * (255 / (high - low))).astype(np.uint8)
+
+
+def _acquired(data: Dataset) -> str:
+    """ISO: a time where there is one, else a date; "" where there is none that can be read."""
+    for day, clock in WHEN:
+        date, time = (str(data.get(name) or "").strip() if name else "" for name in (day, clock))
+        digits = (date + time).partition(".")[0]  # no fractions of a second, and no time zone after them
+        for form, length, shown in (("%Y%m%d%H%M%S", 14, "seconds"), ("%Y%m%d%H%M", 12, "minutes"), ("%Y%m%d", 8, "")):
+            try:
+                when = datetime.strptime(digits[:length] if len(digits) >= length else "", form)
+            except ValueError:
+                continue
+            return when.isoformat(timespec=shown) if shown else when.date().isoformat()
+    return ""

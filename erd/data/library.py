@@ -1,0 +1,161 @@
+"""The labelled images of an organisation: one packed set in its workspace, which grows by what experts say.
+
+    library/images.safetensors    pixels at the working size
+    library/images.parquet        a row an image; `batch` is the one whose review brought it, "" for the first ones
+
+Both are under DVC, so every state of the set can be had again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+
+from erd import files
+from erd.data.sources import Images, Source
+from erd.errors import RunError, UserError
+
+PLACE = Path("library")
+LEAST = 10  # images a class takes to be trained on
+COLUMNS = ("id", "sha256", "label", "group", "acquired_at", "audited", "batch")
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    images: np.ndarray  # uint8, N×S×S or N×S×S×3
+    table: pd.DataFrame  # COLUMNS; row i is image i
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def take(self, chosen: np.ndarray) -> "Library":
+        return Library(self.images[chosen], self.table[chosen].reset_index(drop=True))
+
+    def of_batch(self, batch: str) -> np.ndarray:
+        return (self.table["batch"] == batch).to_numpy()
+
+    def joined(self, other: "Library") -> "Library":
+        """This set and what of the other is not in it: no image enters twice."""
+        fresh = other.take(~other.table["sha256"].isin(self.table["sha256"]).to_numpy())
+        if not len(self) or not len(fresh):
+            return self if len(self) else fresh
+        mine, theirs = self.images, fresh.images
+        if mine.ndim != theirs.ndim:
+            mine, theirs = (np.repeat(x[..., None], 3, axis=3) if x.ndim == 3 else x for x in (mine, theirs))
+        return Library(np.concatenate([mine, theirs]), pd.concat([self.table, fresh.table], ignore_index=True))
+
+
+def table(columns: Mapping[str, object], length: int) -> pd.DataFrame:
+    """Rows of the set's table; what is not said is empty."""
+    empty: dict[str, object] = dict.fromkeys(COLUMNS, "") | {"audited": False}
+    whole = {name: columns.get(name, empty[name]) for name in COLUMNS}
+    return pd.DataFrame(whole, index=range(length))
+
+
+def packed(place: Path) -> Path:
+    return place / "images.safetensors"
+
+
+def manifest(place: Path) -> Path:
+    return place / "images.parquet"
+
+
+def exists(place: Path = PLACE) -> bool:
+    return packed(place).exists()
+
+
+def read(place: Path = PLACE) -> Library:
+    if not exists(place):
+        raise UserError(f"there are no labelled images in {place}: take some in with `erd ingest --labeled DIR`")
+    tensors, _ = files.load_tensors(packed(place))
+    rows = pd.read_parquet(manifest(place))
+    if len(rows) != len(tensors["images"]):
+        raise RunError(f"{place} is half written or mixed up: get it again with `dvc checkout`, or take the images in")
+    return Library(tensors["images"].numpy(), rows)
+
+
+def save(library: Library, place: Path = PLACE) -> dict[str, str]:
+    """Write the set and keep it with DVC, where there is a repository; the hashes by path."""
+    from erd import versioning
+
+    images = torch.from_numpy(np.ascontiguousarray(library.images))
+    files.save_tensors(packed(place), {"images": images}, {})
+    files.save_table(manifest(place), library.table)
+    return versioning.track([packed(place), manifest(place)]) if place == PLACE else {}
+
+
+class TakenIn(NamedTuple):
+    images: int  # in the set now
+    classes: list[str]
+    kept: int  # of them brought by reviews of batches, which stay
+    quarantine: Path  # what could not be used
+    set_aside: int
+    data_hash: str | None
+
+
+def take_in(origin: Path, image_size: int, place: Path = PLACE) -> TakenIn:
+    """Make the set from a folder of class folders, a manifest or an .npz; what reviews brought stays in it."""
+    from erd.data import intake
+
+    taken = intake.take(origin, image_size, labeled=True)
+    if not len(taken.images):
+        raise RunError(f"{origin} has no usable image ({len(taken.rejected)} set aside): put some into its folders")
+    columns: dict[str, object] = {"id": taken.ids, "sha256": taken.sha256, "label": taken.labels, "group": taken.groups,
+                                  "acquired_at": taken.acquired}  # fmt: skip
+    fresh = Library(taken.images, table(columns, len(taken.ids)))
+    reviewed = read(place) if exists(place) else None
+    if reviewed is not None and len(kept := reviewed.take((reviewed.table["batch"] != "").to_numpy())):
+        if kept.images.shape[1] != image_size:
+            raise UserError(
+                f"the images that reviews brought to {place} are {kept.images.shape[1]} pixels wide and "
+                f"data.image_size is {image_size}: set it back, or take those batches back first"
+            )
+        fresh = fresh.joined(kept)
+    quarantine = place / "quarantine.csv"
+    with files.replacing(quarantine) as draft:
+        pd.DataFrame(taken.rejected, columns=["file", "reason"]).to_csv(draft, index=False)
+    hashes = save(fresh, place)
+    return TakenIn(
+        len(fresh),
+        sorted(fresh.table["label"].unique()),
+        int((fresh.table["batch"] != "").sum()),
+        quarantine,
+        len(taken.rejected),
+        hashes.get(packed(place).as_posix()),
+    )
+
+
+def source(place: Path, image_size: int | None) -> Source:
+    """The set as a source of images. Classes with very few images wait until there are more."""
+    whole = read(place)
+    side = whole.images.shape[1]
+    if image_size is not None and side != image_size:
+        raise UserError(
+            f"the labelled images in {place} are {side} pixels wide and data.image_size is {image_size}: "
+            "take them in again with `erd ingest --labeled DIR`, or set data.image_size back"
+        )
+    counts = whole.table["label"].value_counts()
+    waiting = sorted(counts.index[counts < LEAST])
+    chosen = whole.take(~whole.table["label"].isin(waiting).to_numpy())
+    classes = tuple(sorted(chosen.table["label"].unique()))
+    rows = chosen.table
+    images = Images(
+        chosen.images,
+        np.searchsorted(classes, rows["label"]).astype(np.int64) if classes else np.zeros(0, np.int64),
+        rows["id"].to_numpy(str),
+        rows["group"].to_numpy(str),
+    )
+    warnings = tuple(f"class '{name}' waits: {counts[name]} of {LEAST} images" for name in waiting)
+    return Source(
+        "library",
+        classes,
+        images,
+        images.take(slice(0, 0)),
+        audited=tuple(rows.loc[rows["audited"], "id"]),
+        picked=tuple(rows.loc[(rows["batch"] != "") & ~rows["audited"], "id"]),
+        warnings=warnings,
+    )

@@ -1,0 +1,132 @@
+"""What experts said about a batch becomes part of the labelled set, and can be taken back.
+
+An image enters with the class that all who saw it agree on. Images from the random audit are kept for calibration: they
+are drawn like next week's known ones; flagged images are not, they were picked for being odd. A class of which there
+are few images yet has to be learned first: then audited ones are for training too.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from erd import files
+from erd.data import ingest as packing
+from erd.data import library
+from erd.data.library import Library
+from erd.errors import RunError, UserError
+from erd.review.answers import Answer, Answers, agreed
+from erd.rundir import RunDir
+
+ENOUGH = 50  # labelled images of a class, from which on audited ones are for calibration
+
+
+@dataclass(frozen=True)
+class Incorporated:
+    added: int  # images of this batch that are in the labelled set now
+    removed: int  # that were in it before and are no more
+    new_classes: list[str]
+    waiting: list[str]  # of these, the ones with too few images to be trained on yet
+    disagreed: int  # images that reviewers call different things: left out
+    data_hash: str | None  # of the labelled set's images, as DVC knows it
+
+
+def incorporate(run: RunDir, place: Path = library.PLACE) -> Incorporated:
+    """Add what was answered about the batch. Again with more answers, the images of this batch are taken anew."""
+    answers = Answers(run.answers).current()
+    if not answers:
+        raise UserError(f"nobody has answered anything about {run.batch_name}: `erd review --batch {run.batch_name}`")
+    settled, disputed = agreed(answers)
+    before = library.read(place)
+    rest = before.take(~before.of_batch(run.batch_name))
+    before_it = rest.table["label"].value_counts()
+    known = set(before_it.index)
+    arrived = _arrived(run, settled, set(before_it.index[before_it >= ENOUGH]))
+    after = rest.joined(arrived)
+    fresh = sorted(set(after.table["label"]) - known)
+    counts = after.table["label"].value_counts()
+    return Incorporated(
+        added=len(after) - len(rest),
+        removed=len(before) - len(rest),
+        new_classes=fresh,
+        waiting=[name for name in fresh if counts[name] < library.LEAST],
+        disagreed=len(disputed),
+        data_hash=_save(after, place),
+    )
+
+
+def take_back(run: RunDir, place: Path = library.PLACE) -> Incorporated:
+    """The labelled set as if the batch had never been incorporated; what was answered stays."""
+    before = library.read(place)
+    rest = before.take(~before.of_batch(run.batch_name))
+    if len(rest) == len(before):
+        raise UserError(f"nothing of {run.batch_name} is in the labelled images")
+    return Incorporated(0, len(before) - len(rest), [], [], 0, _save(rest, place))
+
+
+def _arrived(run: RunDir, settled: dict[str, Answer], learned: set[str]) -> Library:
+    """The images of the batch that were given a class, with the class."""
+    images, manifest = packing.read(run.batch).images, pd.read_parquet(run.manifest(run.batch))
+    labels = {image: answer.label for image, answer in settled.items() if answer.kind == "class" and answer.label}
+    rows = np.flatnonzero(manifest["id"].isin(labels))
+    chosen = manifest.iloc[rows]
+    if "sha256" not in chosen:  # a scenario's batch came from no files
+        pixels = [hashlib.sha256(images[row].numpy().tobytes()).hexdigest() for row in rows.tolist()]
+        chosen = chosen.assign(sha256=pixels, acquired_at="")
+    named = chosen["id"].map(labels)
+    audited = chosen["id"].isin(_audited(run, list(labels))) & named.isin(learned)
+    columns = {
+        # A batch's ids are paths below its inbox, where next week has the same names.
+        "id": run.batch_name + "/" + chosen["id"],
+        "sha256": chosen["sha256"],
+        "label": named,
+        "group": np.where(chosen["group"] == chosen["id"], run.batch_name + "/" + chosen["id"], chosen["group"]),
+        "acquired_at": chosen["acquired_at"],
+        "audited": audited,
+        "batch": run.batch_name,
+    }
+    table = pd.DataFrame(columns)[list(library.COLUMNS)].reset_index(drop=True)
+    return Library(images[rows].numpy(), table)
+
+
+def _audited(run: RunDir, images: Sequence[str]) -> set[str]:
+    return {answer.image for answer in Answers(run.answers).current() if answer.list == "audit"} & set(images)
+
+
+def _save(grown: Library, place: Path) -> str | None:
+    if not len(grown):
+        raise RunError(f"that would leave no labelled image in {place}")
+    hashes = library.save(grown, place)
+    return hashes.get(library.packed(place).as_posix())
+
+
+# What the answers say about the week, afterwards.
+
+
+def retrospect(run: RunDir) -> dict[str, float | int | None]:
+    """How good the flags were, by what experts said: precision of those looked at, recall among the audited."""
+    settled, _ = agreed(Answers(run.answers).current())
+    known = set(files.load_json(run.ingested)["classes"])
+    scores = pd.read_parquet(run.scores).set_index("id")
+    answers = Answers(run.answers).current()
+
+    def novel(image: str) -> bool:
+        answer = settled[image]
+        return answer.kind == "class" and answer.label not in known
+
+    judged = [image for image, answer in settled.items() if answer.kind != "bad" and image in scores.index]
+    looked_at = [image for image in judged if scores.at[image, "flagged"]]
+    drawn = {answer.image for answer in answers if answer.list == "audit"}
+    audited = [image for image in judged if image in drawn]
+    missed = [bool(scores.at[image, "flagged"]) for image in audited if novel(image)]
+    return {
+        "reviewed": len(judged),
+        "flags_reviewed": len(looked_at),
+        "flag_precision": float(np.mean([novel(image) for image in looked_at])) if looked_at else None,
+        "audited": len(audited),
+        "audit_novel": len(missed),
+        "audit_recall": float(np.mean(missed)) if missed else None,
+    }
