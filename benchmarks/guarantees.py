@@ -171,6 +171,8 @@ def summary(scenario: Any, share: Any, mode: Any, rows: pd.DataFrame) -> dict[st
     row |= {"fdr": mean("fdp"), "fdr_error": round(float(rows["fdp"].std() / math.sqrt(len(rows))), 4),
             "power": mean("power"), "rings": mean("rings"), "bounds_hold": mean("bounds_hold"),
             "interval_holds": mean("interval_holds"), "share_error": mean("share_error")}  # fmt: skip
+    if "interval_holds" in rows:  # shown only when the alarm rings; the promise is that few are shown and wrong
+        row["interval_wrong"] = round(float((rows["interval_holds"] == False).mean()), 4)  # noqa: E712
     if share == 0:
         # Too many small p-values are what would break the promise; the alarm errs to the other side in small sets.
         row["alarm_ks_p"] = round(float(kstest(rows["alarm_p"], "uniform").pvalue), 4)

@@ -173,6 +173,7 @@ def ingest(arguments: argparse.Namespace) -> dict[str, Any]:
     """Labelled images into the library."""
     from erd.data import library
 
+    arguments.scenario = arguments.scenario or "own"
     size = _settings(arguments).data.image_size
     assert size is not None
     done = library.take_in(Path(arguments.labeled), size)

@@ -164,6 +164,9 @@ def resolve(settings: Settings) -> Settings:
         decided["finetune.members"] = len(settings.finetune.labels)
     if settings.detect.calibration == "paper":
         decided["data.calibration"] = 0  # the paper has none: its threshold comes from V
+    weekly = scenario.name == "own" and settings.data.source in (None, "library")
+    if weekly and settings.data.batch and not settings.data.novel:  # with novel classes it is a trial
+        decided["data.inbox"] = f"inbox/{settings.data.batch}"
     if net == "mlp":
         decided["pretrain.threads"] = 1  # its steps are too small to share
     asked = settings.model_dump()

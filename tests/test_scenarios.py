@@ -7,7 +7,7 @@ import pytest
 from erd.errors import UserError
 from erd.models import NETS
 from erd.params import Settings, Training
-from erd.scenarios import RECIPES, SCENARIOS, SIZES, Scenario, get, resolve
+from erd.scenarios import RECIPES, SCENARIOS, SIZES, Scenario, get, resolve, settings_for
 
 NAMES = {
     "digits-near", "mnist-near", "fmnist-near", "mnist-fmnist", "fmnist-mnist", "cifar10-near", "cifar100-near",
@@ -202,6 +202,17 @@ def test_the_papers_threshold_takes_no_calibration_images() -> None:
     assert resolved(detect__calibration="paper").data.calibration == 0
     assert resolved(detect__calibration="holdout").data.calibration == get("digits-near").calibration
     assert resolved(detect__calibration="mixed").data.calibration == get("digits-near").calibration
+
+
+def test_a_batch_of_ones_own_images_is_in_the_inbox_of_its_name_unless_another_is_given() -> None:
+
+    def inbox(*overrides: str, given: str | None = None) -> str | None:
+        return settings_for(scenario="own", batch="2026-W46", inbox=given, overrides=overrides).data.inbox
+
+    assert inbox() == "inbox/2026-W46"
+    assert inbox(given="elsewhere") == "elsewhere"
+    assert inbox("data.source=folder") is None
+    assert inbox("data.novel=[dog]") is None, "a trial with known classes"
 
 
 def test_as_many_members_as_labels_are_named() -> None:
