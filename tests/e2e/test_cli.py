@@ -126,7 +126,7 @@ def test_scenarios_and_doctor_answer_in_json(tmp_path: Path) -> None:
         (["--set", "run.device=cuda"], 2, ["run.device"]),
         (["--scenario", "digits-neer"], 2, ["digits-neer", "digits-near"]),
         (["--scenario", "fmnist-near"], 2, ["fashion_mnist", "--data", "ERD_DATA", "data.download=true"]),
-        (["--scenario", "own"], 2, ["data.source"]),
+        (["--scenario", "own"], 2, ["no labelled images in library", "erd ingest --labeled DIR"]),
         (["--runner", "threads"], 2, ["run.runner", "process"]),
         (["--inbox", "nowhere"], 2, ["nowhere"]),
         (["--batch", "../outside"], 2, ["data.batch"]),

@@ -333,8 +333,9 @@ def test_neighbours_from_training_are_shown(run: RunDir, serve: Callable[..., st
     pictures = page.locator("#neighbours img")
     expect(pictures).to_have_count(5)
     expect(pictures.first).to_have_attribute("alt", re.compile("Training image of class digit"))
-    page.wait_for_function("[...document.images].filter((i) => i.id === 'large' || i.closest('#neighbours'))"
-                           ".every((i) => i.complete && i.naturalWidth)")  # fmt: skip
+    for picture in [page.locator("#large"), *pictures.all()]:  # loaded, not just asked for
+        expect(picture).to_have_js_property("complete", True)
+        assert picture.evaluate("image => image.naturalWidth") > 0
 
 
 def test_names_are_never_read_as_html(tmp_path: Path, serve: Callable[..., str], visit: Open) -> None:

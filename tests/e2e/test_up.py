@@ -29,7 +29,8 @@ from erd.errors import RunError
 from flows import up
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["pretrain.epochs=2", "finetune.epochs=1", "finetune.members=2", "run.runner=serial"]
+# Enough for the alarm to ring.
+SMALL = ["pretrain.epochs=10", "finetune.epochs=5", "finetune.members=2", "run.runner=serial"]
 LONG = ["pretrain.epochs=2", "finetune.epochs=100000", "finetune.patience=0", "finetune.members=2"]
 
 
