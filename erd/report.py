@@ -1,14 +1,19 @@
 """report.html: what a batch brought, on one page that needs no network and no other file."""
 
 import base64
+import io
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 import pandas as pd
+from PIL import Image
 
 from erd import files, params
+from erd.data import ingest as packing
 from erd.rundir import RunDir
 
 SHOWN = 100  # rows of the table of flagged images; all are in scores.parquet
@@ -34,7 +39,8 @@ def write(run: RunDir) -> Path:
             for name, title in FIGURES.items()
             if (path := run.figures / f"{name}.png").exists()
         ],
-        flagged=listed.head(SHOWN).to_dict("records"),
+        next=advice(metrics),
+        flagged=_with_pictures(listed.head(SHOWN), run),
         aside=aside.head(SHOWN).to_dict("records"),
         set_aside=len(aside),
     )
@@ -79,6 +85,35 @@ def alarm(metrics: Mapping[str, Any]) -> str:
         f"Alarm: something in this batch is novel ({p}): about {metrics['novel_share']:.0%} of the images, "
         f"{low} to {high}, and at least {metrics['novel_at_least']:,}."
     )
+
+
+def advice(metrics: Mapping[str, Any]) -> list[str]:
+    """What to do next, in the order of doing it."""
+    review = f"erd review --batch {metrics['batch']}"
+    if metrics["flagged"]:
+        first = f"Look at the flagged images and say what they are: {review}"
+    elif metrics["alarm"]:
+        some = math.ceil(metrics["novel_share"] * metrics["images"])
+        first = (
+            f"Something is novel, but no single image can be flagged at this error rate: look at the {some:,} images "
+            f"with the highest scores: {review}"
+        )
+    else:
+        first = (
+            f"Nothing has to be done. The audit, some random images of the batch, keeps the calibration fresh: {review}"
+        )
+    return [first, f"Let the classifier learn what was said: erd incorporate --batch {metrics['batch']}"]
+
+
+def _with_pictures(listed: pd.DataFrame, run: RunDir) -> list[dict[str, Any]]:
+    images = packing.read(run.batch).images
+    return [row._asdict() | {"picture": _png(images[int(row.Index)].squeeze().numpy())} for row in listed.itertuples()]
+
+
+def _png(pixels: np.ndarray) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _one_in(rate: float) -> str:

@@ -232,7 +232,8 @@ def _near_copies(batch: Images, train: Images) -> list[str]:
     if not pairs:
         return []
     listing = ", ".join(f"{batch.ids[i]} ({train.ids[j]})" for i, j in pairs[:3]) + (", …" if len(pairs) > 3 else "")
-    return [f"{len(pairs):,} images of the batch are near copies of training images: {listing}"]
+    many = f"{len(pairs):,} images of the batch are near copies of training images"
+    return [f"{many if len(pairs) > 1 else '1 image of the batch is a near copy of a training image'}: {listing}"]
 
 
 def as_labeled(images: np.ndarray, colour: bool) -> np.ndarray:
