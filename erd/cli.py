@@ -145,11 +145,9 @@ def reproduce(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def review(arguments: argparse.Namespace) -> dict[str, Any]:
     """The page on which experts label a batch; or its answers to a file, or from one."""
-    from erd.params import Settings
     from erd.review import exchange, queue
-    from erd.rundir import RunDir
 
-    folder = RunDir.of(Settings().override({"data.batch": arguments.batch}, "--batch"))
+    folder = _folder(arguments)
     batch = queue.load(folder)
     place = {"batch": folder.batch_name, "answers": folder.answers.as_posix()}
     if arguments.take_in:
@@ -193,12 +191,13 @@ def ingest(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     """What experts said about a batch, into the library; or out of it again."""
-    from erd import incorporate
-    from erd.rundir import RUNS, RunDir
+    from dataclasses import asdict
 
-    folder = RunDir(RUNS / arguments.batch)
+    from erd import incorporate
+
+    folder = _folder(arguments)
     if not folder.batch.exists():
-        raise UserError(f"there is no batch '{arguments.batch}' in {RUNS}")
+        raise UserError(f"there is no batch '{arguments.batch}' in {folder.root.parent}")
     done = incorporate.take_back(folder) if arguments.undo else incorporate.incorporate(folder)
     if not arguments.json:
         if arguments.undo:
@@ -211,14 +210,7 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
             print(f"class '{name}' has too few images to be learned yet")
         if done.disagreed:
             print(f"{done.disagreed:,} images left out: reviewers call them different things")
-    return {
-        "added": done.added,
-        "removed": done.removed,
-        "new_classes": done.new_classes,
-        "waiting": done.waiting,
-        "disagreed": done.disagreed,
-        "data_hash": done.data_hash,
-    }
+    return asdict(done)
 
 
 def simulate(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -297,6 +289,14 @@ def _settings(arguments: argparse.Namespace) -> "Settings":
 
     asked = _asked(arguments)
     return settings_for(**asked | {"params": Path(asked["params"]) if asked["params"] else None})
+
+
+def _folder(arguments: argparse.Namespace) -> "RunDir":
+    """Of the batch that --batch names, checked like the setting."""
+    from erd.params import Settings
+    from erd.rundir import RunDir
+
+    return RunDir.of(Settings().override({"data.batch": arguments.batch}, "--batch"))
 
 
 def _asked(arguments: argparse.Namespace) -> dict[str, Any]:

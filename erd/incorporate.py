@@ -6,7 +6,7 @@ are few images yet has to be learned first: then audited ones are for training t
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,8 @@ def incorporate(run: RunDir, place: Path = library.PLACE) -> Incorporated:
     rest = before.take(~before.of_batch(run.batch_name))
     before_it = rest.table["label"].value_counts()
     known = set(before_it.index)
-    arrived = _arrived(run, settled, set(before_it.index[before_it >= ENOUGH]))
+    learned = set(before_it.index[before_it >= ENOUGH])
+    arrived = _arrived(run, settled, _drawn(answers), learned)
     after = rest.joined(arrived)
     fresh = sorted(set(after.table["label"]) - known)
     counts = after.table["label"].value_counts()
@@ -67,7 +68,7 @@ def take_back(run: RunDir, place: Path = library.PLACE) -> Incorporated:
     return Incorporated(0, len(before) - len(rest), [], [], 0, _save(rest, place))
 
 
-def _arrived(run: RunDir, settled: dict[str, Answer], learned: set[str]) -> Library:
+def _arrived(run: RunDir, settled: dict[str, Answer], drawn: set[str], learned: set[str]) -> Library:
     """The images of the batch that were given a class, with the class."""
     images, manifest = packing.read(run.batch).images, pd.read_parquet(run.manifest(run.batch))
     labels = {image: answer.label for image, answer in settled.items() if answer.kind == "class" and answer.label}
@@ -77,7 +78,7 @@ def _arrived(run: RunDir, settled: dict[str, Answer], learned: set[str]) -> Libr
         pixels = [hashlib.sha256(images[row].numpy().tobytes()).hexdigest() for row in rows.tolist()]
         chosen = chosen.assign(sha256=pixels, acquired_at="")
     named = chosen["id"].map(labels)
-    audited = chosen["id"].isin(_audited(run, list(labels))) & named.isin(learned)
+    audited = chosen["id"].isin(drawn) & named.isin(learned)
     columns = {
         # A batch's ids are paths below its inbox, where next week has the same names.
         "id": run.batch_name + "/" + chosen["id"],
@@ -92,8 +93,9 @@ def _arrived(run: RunDir, settled: dict[str, Answer], learned: set[str]) -> Libr
     return Library(images[rows].numpy(), table)
 
 
-def _audited(run: RunDir, images: Sequence[str]) -> set[str]:
-    return {answer.image for answer in Answers(run.answers).current() if answer.list == "audit"} & set(images)
+def _drawn(answers: Iterable[Answer]) -> set[str]:
+    """Images that were answered about in the audit."""
+    return {answer.image for answer in answers if answer.list == "audit"}
 
 
 def _save(grown: Library, place: Path) -> str | None:
@@ -108,10 +110,10 @@ def _save(grown: Library, place: Path) -> str | None:
 
 def retrospect(run: RunDir) -> dict[str, float | int | None]:
     """How good the flags were, by what experts said: precision of those looked at, recall among the audited."""
-    settled, _ = agreed(Answers(run.answers).current())
+    answers = Answers(run.answers).current()
+    settled, _ = agreed(answers)
     known = set(files.load_json(run.ingested)["classes"])
     scores = pd.read_parquet(run.scores).set_index("id")
-    answers = Answers(run.answers).current()
 
     def novel(image: str) -> bool:
         answer = settled[image]
@@ -119,14 +121,14 @@ def retrospect(run: RunDir) -> dict[str, float | int | None]:
 
     judged = [image for image, answer in settled.items() if answer.kind != "bad" and image in scores.index]
     looked_at = [image for image in judged if scores.at[image, "flagged"]]
-    drawn = {answer.image for answer in answers if answer.list == "audit"}
+    drawn = _drawn(answers)
     audited = [image for image in judged if image in drawn]
-    missed = [bool(scores.at[image, "flagged"]) for image in audited if novel(image)]
+    caught = [bool(scores.at[image, "flagged"]) for image in audited if novel(image)]
     return {
         "reviewed": len(judged),
         "flags_reviewed": len(looked_at),
         "flag_precision": float(np.mean([novel(image) for image in looked_at])) if looked_at else None,
         "audited": len(audited),
-        "audit_novel": len(missed),
-        "audit_recall": float(np.mean(missed)) if missed else None,
+        "audit_novel": len(caught),
+        "audit_recall": float(np.mean(caught)) if caught else None,
     }

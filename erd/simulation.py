@@ -5,7 +5,6 @@ Everything is done as users do it: images lie in an inbox as files, the stages r
 review's own file, `incorporate` adds them. Only the truth is kept apart, here.
 """
 
-import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -28,12 +27,12 @@ from erd.rundir import ALARMS, RunDir
 from erd.scenarios import SIZES
 from erd.seeds import derive
 
-log = logging.getLogger("erd")
 QUIET = 2 / 8  # of the weeks have nothing new
 GROWTH = (0.04, 0.1, 0.2, 0.25)  # share of the new class in the weeks after; it stays at the last
 LABELED = 0.6  # of the known images are labelled when the story begins, the others come in week by week
 CALIBRATION = 0.4  # of the labelled: flags with a stated rate take many images to compare with
 VALIDATION = 0.1
+LEAST = 20  # known images a week: with fewer the alarm has nothing to go by
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def simulate(
     known, novel = (rng.permutation(np.flatnonzero(which)) for which in (images.labels != new, images.labels == new))
     first, stream = np.split(known, [int(LABELED * len(known))])
     a_week = min([len(stream) // weeks, *_affordable(shares, len(novel))])
-    if a_week < alarm_least(settings):
+    if a_week < LEAST:
         raise UserError(f"{settings.data.scenario} has too few images for {weeks} weeks: ask for fewer")
     place = workspace / "library"
     library.save(_labeled(images.take(first), names), place)
@@ -75,22 +74,18 @@ def simulate(
         week = f"week-{number:02}"
         inbox = workspace / "inbox" / week
         truth = _fill(inbox, images, names, rng.permutation(np.concatenate([arrivals, appearing])))
-        run = RunDir.of(settings.override({"data.batch": week}), workspace)
         labeled = len(library.read(place))
         weekly = _weekly(settings, place, inbox, week, labeled)
+        run = RunDir.of(weekly, workspace)
         for stage in (stages.ingest, stages.pretrain, stages.finetune_all, stages.score):
             stage(weekly, run)
         p = files.load_json(run.decision)["alarm_p"]
         rang = alarm.look(workspace / ALARMS, "simulation", week, p, weekly.alarm.rate, weekly.alarm.looks).rang
-        told.append(_told(run, week, truth, names[new], rang, labeled))
+        told.append(_told(run, week, truth, names[new], p, rang, labeled))
         on_week(told[-1])
         _answer(run, truth, rang, weekly)
         incorporate.incorporate(run, place)
     return told
-
-
-def alarm_least(settings: Settings) -> int:
-    return 20  # images: below that the alarm has nothing to go by
 
 
 def _images(settings: Settings) -> tuple[Images, tuple[str, ...], int]:
@@ -159,18 +154,17 @@ def _weekly(settings: Settings, place: Path, inbox: Path, week: str, labeled: in
     )
 
 
-def _told(run: RunDir, week: str, truth: dict[str, str], new: str, rang: bool, labeled: int) -> Week:
+def _told(run: RunDir, week: str, truth: dict[str, str], new: str, p: float, rang: bool, labeled: int) -> Week:
     scores = pd.read_parquet(run.scores)
     learned = set(stages.known_classes(run))
     true = scores["id"].map(truth)
     novel, right = ~true.isin(learned), true == scores["predicted"]
     flagged, of_new = scores["flagged"], true == new
-    decision = files.load_json(run.decision)
     return Week(
         week=week,
         images=len(scores),
         true_share=float(novel.mean()),
-        alarm_p=decision["alarm_p"],
+        alarm_p=p,
         alarm=rang,
         flagged=int(flagged.sum()),
         precision=float(novel[flagged].mean()) if flagged.any() else None,
@@ -186,15 +180,16 @@ def _answer(run: RunDir, truth: dict[str, str], rang: bool, settings: Settings) 
     """The expert, who is always right: looks at all that is flagged, at the audit, and after an alarm also down the
     list as far as the estimated share of novel images goes."""
     scores = pd.read_parquet(run.scores).sort_values("score", ascending=False, kind="stable")
-    answers = Answers(run.answers)
     share = files.load_json(run.decision)["novel_share"] if rang else 0
     look = max(int(scores["flagged"].sum()), int(np.ceil(share * len(scores))))
     audit = (
         scores["id"].sort_index().iloc[audit_rows(len(scores), settings.review.audit, settings.seed, run.batch_name)]
     )
-    for which, ids in (("flagged", scores["id"].head(look)), ("audit", audit)):
-        for image in ids:
-            answers.add(Answer(image=image, kind="class", label=truth[image], reviewer="expert", list=which, at=now()))
+    Answers(run.answers).merge(
+        Answer(image=image, kind="class", label=truth[image], reviewer="expert", list=which, at=now())
+        for which, ids in (("flagged", scores["id"].head(look)), ("audit", audit))
+        for image in ids
+    )
 
 
 def rows(told: list[Week]) -> list[dict[str, object]]:

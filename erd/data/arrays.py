@@ -80,6 +80,11 @@ def _pixels(images: np.ndarray, where: str) -> np.ndarray:
     return images.astype(np.uint8)
 
 
+def in_colour(images: np.ndarray) -> np.ndarray:
+    """N×S×S×3, grey images with three equal channels."""
+    return images if images.ndim == 4 else np.repeat(images[..., None], 3, axis=3)
+
+
 def resized(old: np.ndarray, size: int, chunk: int = 1024) -> np.ndarray:
     import torch
     from torch.nn.functional import interpolate

@@ -13,6 +13,7 @@ import torch
 
 from erd import files
 from erd.data import intake, library, sources
+from erd.data.arrays import in_colour
 from erd.data.batches import Rows
 from erd.data.intake import Taken
 from erd.data.sources import Images, Source
@@ -105,8 +106,7 @@ def write(collected: Collected, run: RunDir) -> list[Path]:
             sizes |= {f"{name}_{kind}": int((truth == kind).sum()) for kind in ("known", "novel")}
     facts = {"classes": collected.classes, "sizes": sizes, "warnings": collected.warnings}
     files.save_json(run.ingested, facts)
-    with files.replacing(run.quarantine) as draft:
-        pd.DataFrame(collected.rejected, columns=["file", "reason"]).to_csv(draft, index=False)
+    intake.write_rejected(run.quarantine, collected.rejected)
     manifests = [run.manifest(packed) for packed in written]
     return [*written, *manifests, run.ingested, run.quarantine]
 
@@ -238,20 +238,16 @@ def _near_copies(batch: Images, train: Images) -> list[str]:
 
 def as_labeled(images: np.ndarray, colour: bool) -> np.ndarray:
     """N×S×S or N×S×S×3, grey or in colour as the labelled images are."""
-    if colour and images.ndim == 3:
-        return np.repeat(images[..., None], 3, axis=3)
-    if not colour and images.ndim == 4:  # luma, as Pillow makes grey of colour
+    if colour:
+        return in_colour(images)
+    if images.ndim == 4:  # luma, as Pillow makes grey of colour
         return np.stack([np.rint(image @ np.array([0.299, 0.587, 0.114])).astype(np.uint8) for image in images])
     return images
 
 
 def _in_colour(source: Source) -> Source:
-    def convert(part: Images) -> Images:
-        if part.images.ndim == 4:
-            return part
-        return replace(part, images=np.repeat(part.images[..., None], 3, axis=3))
-
-    return replace(source, train=convert(source.train), test=convert(source.test))
+    train, test = (replace(part, images=in_colour(part.images)) for part in (source.train, source.test))
+    return replace(source, train=train, test=test)
 
 
 def _concatenate(first: Images, second: Images) -> Images:

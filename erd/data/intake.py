@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from erd import compute, progress
+from erd import compute, files, progress
 from erd.data.arrays import open_npz, read_array, read_column, read_images, resized
 from erd.data.decode import Decoded, Unfit, decode
 from erd.errors import RunError, UserError, why
@@ -87,6 +87,12 @@ def take(place: Path, image_size: int, *, labeled: bool = False, workers: int | 
             results.add(entry, result)
             shown.update()
     return results.taken()
+
+
+def write_rejected(path: Path, rejected: Sequence[tuple[str, str]]) -> None:
+    """quarantine.csv: what was set aside, and why."""
+    with files.replacing(path) as draft:
+        pd.DataFrame(rejected, columns=["file", "reason"]).to_csv(draft, index=False)
 
 
 def class_folders(root: Path) -> tuple[list[Path], list[str]]:

@@ -16,6 +16,8 @@ import pandas as pd
 import torch
 
 from erd import files
+from erd.data import intake
+from erd.data.arrays import in_colour
 from erd.data.sources import Images, Source
 from erd.errors import RunError, UserError
 
@@ -45,7 +47,7 @@ class Library:
             return self if len(self) else fresh
         mine, theirs = self.images, fresh.images
         if mine.ndim != theirs.ndim:
-            mine, theirs = (np.repeat(x[..., None], 3, axis=3) if x.ndim == 3 else x for x in (mine, theirs))
+            mine, theirs = in_colour(mine), in_colour(theirs)
         return Library(np.concatenate([mine, theirs]), pd.concat([self.table, fresh.table], ignore_index=True))
 
 
@@ -99,8 +101,6 @@ class TakenIn(NamedTuple):
 
 def take_in(origin: Path, image_size: int, place: Path = PLACE) -> TakenIn:
     """Make the set from a folder of class folders, a manifest or an .npz; what reviews brought stays in it."""
-    from erd.data import intake
-
     taken = intake.take(origin, image_size, labeled=True)
     if not len(taken.images):
         raise RunError(f"{origin} has no usable image ({len(taken.rejected)} set aside): put some into its folders")
@@ -116,8 +116,7 @@ def take_in(origin: Path, image_size: int, place: Path = PLACE) -> TakenIn:
             )
         fresh = fresh.joined(kept)
     quarantine = place / "quarantine.csv"
-    with files.replacing(quarantine) as draft:
-        pd.DataFrame(taken.rejected, columns=["file", "reason"]).to_csv(draft, index=False)
+    intake.write_rejected(quarantine, taken.rejected)
     hashes = save(fresh, place)
     return TakenIn(
         len(fresh),
