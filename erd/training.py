@@ -20,6 +20,7 @@ from erd.models import Classifier, uses_convolutions
 from erd.params import Finetune, Training
 
 State = dict[str, Tensor]
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # what the net gives for a batch, labels, parts → one number
 EVAL_BATCH = 1024
 
 
@@ -83,11 +84,16 @@ def fit(
     recipe: Recipe,
     generator: torch.Generator,
     *,
+    loss: Loss | None = None,
+    watch: Callable[[Classifier], tuple[float, float]] | None = None,
     checkpoint: Path | None = None,
     fingerprint: str = "",
     on_epoch: Callable[[dict[str, float]], None] = lambda record: None,
 ) -> Fit:
     """Train `model` in place on `train`, watching `val`; return what `recipe.keep` says.
+
+    The loss is the cross-entropy unless another is given. `watch` gives loss and accuracy of an epoch where those on
+    `val` are not what decides.
 
     With a `checkpoint` path the state is saved there after every epoch, and a file left by a killed fit with the same
     `fingerprint` is taken up. The caller deletes it once the result is safe.
@@ -116,13 +122,13 @@ def fit(
         for positions, images in shuffled(train.images, recipe.batch_size, generator, augment=recipe.augment):
             target = labels[positions]
             logits = model(images)
-            loss = F.cross_entropy(logits, target)
+            value = F.cross_entropy(logits, target) if loss is None else loss(logits, target, part[positions])
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            value.backward()
             optimizer.step()
             steps += 1
             with torch.no_grad():
-                loss_sum += loss * len(target)
+                loss_sum += value * len(target)
                 hit[positions] = logits.argmax(1) == target
                 if ema:
                     # A plain mean until `ema_steps` steps are done, so that the starting weights do not linger.
@@ -130,7 +136,7 @@ def fit(
         if not math.isfinite(loss_sum.item()):
             remedy = "lower its learning rate (pretrain.lr or finetune.lr)"
             raise RunError(f"training diverged in epoch {len(result.history) + 1}: the loss is no number; {remedy}")
-        val_loss, val_accuracy = evaluate(model, val)
+        val_loss, val_accuracy = evaluate(model, val) if watch is None else watch(model)
         record = {"epoch": len(result.history) + 1, "loss": loss_sum.item() / len(train),
                   "val_loss": val_loss, "val_accuracy": val_accuracy}  # fmt: skip
         for code, name in enumerate(train.part_names):

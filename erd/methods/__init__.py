@@ -1,0 +1,196 @@
+"""Novelty detectors, one file each; larger scores mean more novel.
+
+    @method("max-softmax", paper="…", formula="…", setting="unsupervised", sees=("classifier",))
+    def fit(data: Data) -> Detector:
+        return Detector(lambda images: 1 - data.softmax(data.classifier, images).amax(1))
+
+A file in this folder is found by itself: nothing has to be told of it. `fit` gets only what its record says it may
+see; anything else is not in its `Data` at all, and asking for it raises `Undeclared`. `erd bench` runs them side by
+side, docs/extend.md has a whole example.
+"""
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from erd import models, training
+from erd.data.batches import Mixture, Rows, in_order
+from erd.errors import RunError, UserError, nearest
+from erd.models import Classifier
+from erd.params import Settings
+from erd.seeds import derive
+from erd.training import Examples, Loss, Recipe
+
+Setting = Literal["unsupervised", "known outliers", "semi-supervised", "pretrained", "oracle"]
+SEES = {  # what a method may declare → what it gets under that name
+    "train": "labelled known images S, a `Labeled`",
+    "val": "labelled known images V, a `Labeled`",
+    "classifier": "a net trained on S, best epoch on V; the method's own copy",
+    "batch": "the unlabelled batch U, `Rows`",
+    "outliers": "images that are neither known nor of the novel classes, `Rows`",
+    "novel": "some of the batch's novel images, told to be novel, `Rows` (oracle)",
+    "novel_share": "the true share of novel images in the batch (oracle)",
+    "weights": "path of a net pretrained on other images (`bench.weights`)",
+}
+
+
+class Undeclared(RunError):
+    """A method read what its record does not say it may see."""
+
+
+@dataclass(frozen=True)
+class Labeled:
+    images: Rows
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Detector:
+    """What `fit` returns. The score of an image must not depend on which others are scored with it."""
+
+    score: Callable[[Rows], Tensor]  # N images → N scores
+    batch_p: float | None = None  # of methods that test a whole batch: "nothing is novel"
+
+
+@dataclass(frozen=True)
+class Method:
+    """The record of a detector: what a reader of the table must know."""
+
+    name: str
+    paper: str  # who and when
+    formula: str  # the score in a line
+    setting: Setting
+    sees: tuple[str, ...]  # of SEES
+    fit: Callable[["Data"], Detector]
+    module: str  # where its code is
+
+
+class Data:
+    """What a method works with: what it declared, and of the bench the kind of net, the schedules, seed and device."""
+
+    train: Labeled
+    val: Labeled
+    classifier: Classifier
+    batch: Rows
+    outliers: Rows
+    novel: Rows
+    novel_share: float
+    weights: Path
+
+    def __init__(
+        self,
+        method: str,
+        settings: Settings,
+        classes: list[str],
+        device: torch.device,
+        blank: Classifier,
+        seen: Mapping[str, Any],
+    ) -> None:
+        """`blank` is any net of the scenario's kind: what it is made of and how it normalises is taken from it."""
+        self.method, self.settings, self.classes, self.device = method, settings, classes, device
+        self._kind = dict(blank.made_of)
+        self._mean, self._std = blank.mean.flatten().tolist(), blank.std.flatten().tolist()
+        self.__dict__.update(seen)
+
+    def __getattr__(self, name: str) -> Any:  # called only for what is not there
+        if name in SEES:
+            remedy = "add it to `sees`, and the table will say so"
+            raise Undeclared(f"method '{self.method}' reads `{name}`, which its record does not declare; {remedy}")
+        raise AttributeError(name)
+
+    def seed(self, *what: str | int) -> int:
+        """For one random purpose of this method."""
+        return derive(self.settings.seed, "method", self.method, *what)
+
+    def generator(self, *what: str | int) -> torch.Generator:
+        return torch.Generator().manual_seed(self.seed("generator", *what))
+
+    def net(self, outputs: int | None = None, *what: str | int) -> Classifier:
+        """A fresh net of the scenario's kind; `what` tells apart the nets of one method."""
+        kind = self._kind | {"classes": outputs or len(self.classes)}
+        model = models.build(**kind, seed=self.seed("net", *what), mean=self._mean, std=self._std)  # type: ignore[arg-type]
+        return model.to(self.device)
+
+    @property
+    def pretraining(self) -> Recipe:
+        """The schedule on which a net is trained from scratch."""
+        return Recipe.of(self.settings.pretrain)
+
+    @property
+    def finetuning(self) -> Recipe:
+        """The schedule on which a trained net is fine-tuned, with the best epoch kept."""
+        return replace(Recipe.of(self.settings.finetune), keep="best")
+
+    def examples(self, *sets: tuple[Rows, Tensor]) -> Examples:
+        """Sets of images with their labels, to be shuffled together; `part` in a loss is the number of the set."""
+        part = torch.cat([torch.full((len(rows),), number, dtype=torch.int8) for number, (rows, _) in enumerate(sets)])
+        names = tuple(f"set{number}" for number in range(len(sets)))
+        mixture = Mixture(*(rows for rows, _ in sets), device=self.device)
+        return Examples(mixture, torch.cat([labels for _, labels in sets]), part, names)
+
+    def fit(
+        self,
+        model: Classifier,
+        train: Examples,
+        recipe: Recipe,
+        *what: str | int,
+        loss: Loss | None = None,
+        watch: Callable[[Classifier], tuple[float, float]] | None = None,
+    ) -> Classifier:
+        """Train in place with `erd.training.fit`; V, or what `watch` says, decides which epoch is kept."""
+        val = train if watch else self.examples((self.val.images, self.val.labels))
+        result = training.fit(model, train, val, recipe, self.generator("fit", *what), loss=loss, watch=watch)
+        model.load_state_dict(result.snapshots[-1])
+        return model.eval()
+
+    @torch.inference_mode()
+    def outputs(self, model: Classifier, images: Rows) -> Tensor:
+        """What a net gives for images, in their order, on the CPU."""
+        model.eval()
+        batches = in_order(Mixture(images, device=self.device), training.EVAL_BATCH)
+        return torch.cat([model(batch).cpu() for batch in batches])
+
+    def softmax(self, model: Classifier, images: Rows) -> Tensor:
+        return self.outputs(model, images).softmax(1)
+
+
+METHODS: dict[str, Method] = {}
+
+
+def method(
+    name: str, *, paper: str, formula: str, setting: Setting, sees: tuple[str, ...]
+) -> Callable[[Callable[[Data], Detector]], Callable[[Data], Detector]]:
+    """Enter a `fit` function into the table."""
+    if unknown := set(sees) - set(SEES):
+        raise ValueError(f"{name} declares {sorted(unknown)}; there is {', '.join(SEES)}")
+
+    def enter(fit: Callable[[Data], Detector]) -> Callable[[Data], Detector]:
+        METHODS[name] = Method(name, paper, formula, setting, sees, fit, fit.__module__)
+        return fit
+
+    return enter
+
+
+@functools.cache
+def table() -> dict[str, Method]:
+    """All methods by name, in the order of settings and names."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    order = list(Setting.__args__)  # type: ignore[attr-defined]
+    return dict(sorted(METHODS.items(), key=lambda item: (order.index(item[1].setting), item[0])))
+
+
+def get(name: str) -> Method:
+    if name not in table():
+        raise UserError(f"unknown method '{name}': {nearest(name, table())}")
+    return table()[name]
