@@ -206,8 +206,8 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
             print(f"{done.added:,} images of {arguments.batch} are labelled images now")
         if done.new_classes:
             print(f"new: {', '.join(done.new_classes)}")
-        for name in done.waiting:
-            print(f"class '{name}' has too few images to be learned yet")
+        for name, count in done.waiting.items():
+            print(f"class '{name}' has {count:,} images, too few to be learned yet (data.least)")
         if done.disagreed:
             print(f"{done.disagreed:,} images left out: reviewers call them different things")
     return asdict(done)

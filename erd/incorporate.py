@@ -1,8 +1,7 @@
 """What experts said about a batch becomes part of the labelled set, and can be taken back.
 
 An image enters with the class that all who saw it agree on. Images from the random audit are kept for calibration: they
-are drawn like next week's known ones; flagged images are not, they were picked for being odd. A class of which there
-are few images yet has to be learned first: then audited ones are for training too.
+are drawn like next week's known ones; flagged images are not, they were picked for being odd.
 """
 
 import hashlib
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from erd import files
+from erd import files, params
 from erd.data import ingest as packing
 from erd.data import library
 from erd.data.library import Library
@@ -21,39 +20,32 @@ from erd.errors import RunError, UserError
 from erd.review.answers import Answer, Answers, agreed
 from erd.rundir import RunDir
 
-ENOUGH = 50  # labelled images of a class, from which on audited ones are for calibration
-
 
 @dataclass(frozen=True)
 class Incorporated:
     added: int  # images of this batch that are in the labelled set now
     removed: int  # that were in it before and are no more
     new_classes: list[str]
-    waiting: list[str]  # of these, the ones with too few images to be trained on yet
+    waiting: dict[str, int]  # classes with too few images to be learned yet, and how many they have
     disagreed: int  # images that reviewers call different things: left out
     data_hash: str | None  # of the labelled set's images, as DVC knows it
 
 
 def incorporate(run: RunDir, place: Path = library.PLACE) -> Incorporated:
     """Add what was answered about the batch. Again with more answers, the images of this batch are taken anew."""
+    least = params.read(run.settings).data.least
     answers = Answers(run.answers).current()
     if not answers:
         raise UserError(f"nobody has answered anything about {run.batch_name}: `erd review --batch {run.batch_name}`")
     settled, disputed = agreed(answers)
     before = library.read(place)
     rest = before.take(~before.of_batch(run.batch_name))
-    before_it = rest.table["label"].value_counts()
-    known = set(before_it.index)
-    learned = set(before_it.index[before_it >= ENOUGH])
-    arrived = _arrived(run, settled, _drawn(answers), learned)
-    after = rest.joined(arrived)
-    fresh = sorted(set(after.table["label"]) - known)
-    counts = after.table["label"].value_counts()
+    after = rest.joined(_arrived(run, settled, _drawn(answers)))
     return Incorporated(
         added=len(after) - len(rest),
         removed=len(before) - len(rest),
-        new_classes=fresh,
-        waiting=[name for name in fresh if counts[name] < library.LEAST],
+        new_classes=sorted(set(after.table["label"]) - set(rest.table["label"])),
+        waiting=library.waiting(after.table, least),
         disagreed=len(disputed),
         data_hash=_save(after, place),
     )
@@ -65,10 +57,10 @@ def take_back(run: RunDir, place: Path = library.PLACE) -> Incorporated:
     rest = before.take(~before.of_batch(run.batch_name))
     if len(rest) == len(before):
         raise UserError(f"nothing of {run.batch_name} is in the labelled images")
-    return Incorporated(0, len(before) - len(rest), [], [], 0, _save(rest, place))
+    return Incorporated(0, len(before) - len(rest), [], {}, 0, _save(rest, place))
 
 
-def _arrived(run: RunDir, settled: dict[str, Answer], drawn: set[str], learned: set[str]) -> Library:
+def _arrived(run: RunDir, settled: dict[str, Answer], drawn: set[str]) -> Library:
     """The images of the batch that were given a class, with the class."""
     images, manifest = packing.read(run.batch).images, pd.read_parquet(run.manifest(run.batch))
     labels = {image: answer.label for image, answer in settled.items() if answer.kind == "class" and answer.label}
@@ -77,16 +69,14 @@ def _arrived(run: RunDir, settled: dict[str, Answer], drawn: set[str], learned: 
     if "sha256" not in chosen:  # a scenario's batch came from no files
         pixels = [hashlib.sha256(images[row].numpy().tobytes()).hexdigest() for row in rows.tolist()]
         chosen = chosen.assign(sha256=pixels, acquired_at="")
-    named = chosen["id"].map(labels)
-    audited = chosen["id"].isin(drawn) & named.isin(learned)
     columns = {
         # A batch's ids are paths below its inbox, where next week has the same names.
         "id": run.batch_name + "/" + chosen["id"],
         "sha256": chosen["sha256"],
-        "label": named,
+        "label": chosen["id"].map(labels),
         "group": np.where(chosen["group"] == chosen["id"], run.batch_name + "/" + chosen["id"], chosen["group"]),
         "acquired_at": chosen["acquired_at"],
-        "audited": audited,
+        "audited": chosen["id"].isin(drawn),
         "batch": run.batch_name,
     }
     table = pd.DataFrame(columns)[list(library.COLUMNS)].reset_index(drop=True)

@@ -45,6 +45,7 @@ class Data(Block):
     path: str | None = None
     known: list[str | int] | None = None
     novel: list[str | int] | None = None
+    least: Positive = 30
     root: str | None = None
     download: bool = False
     image_size: Annotated[int, Field(ge=8)] | None = None

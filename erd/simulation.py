@@ -20,7 +20,7 @@ from erd.data import library
 from erd.data.library import Library
 from erd.data.sources import Images
 from erd.errors import UserError
-from erd.params import Settings
+from erd.params import HERE, Settings
 from erd.review.answers import Answer, Answers, now
 from erd.review.queue import audit_rows
 from erd.rundir import ALARMS, RunDir
@@ -28,10 +28,8 @@ from erd.scenarios import SIZES
 from erd.seeds import derive
 
 QUIET = 2 / 8  # of the weeks have nothing new
-GROWTH = (0.04, 0.1, 0.2, 0.25)  # share of the new class in the weeks after; it stays at the last
+GROWTH = (0.04, 0.1, 0.2, 0.3)  # share of the new class in the weeks after; it stays at the last
 LABELED = 0.6  # of the known images are labelled when the story begins, the others come in week by week
-CALIBRATION = 0.4  # of the labelled: flags with a stated rate take many images to compare with
-VALIDATION = 0.1
 LEAST = 20  # known images a week: with fewer the alarm has nothing to go by
 
 
@@ -75,10 +73,11 @@ def simulate(
         inbox = workspace / "inbox" / week
         truth = _fill(inbox, images, names, rng.permutation(np.concatenate([arrivals, appearing])))
         labeled = len(library.read(place))
-        weekly = _weekly(settings, place, inbox, week, labeled)
+        weekly = _weekly(settings, place, inbox, week)
         run = RunDir.of(weekly, workspace)
         for stage in (stages.ingest, stages.pretrain, stages.finetune_all, stages.score):
             stage(weekly, run)
+        files.save_json(run.settings, weekly.model_dump(exclude=HERE))
         p = files.load_json(run.decision)["alarm_p"]
         rang = alarm.look(workspace / ALARMS, "simulation", week, p, weekly.alarm.rate, weekly.alarm.looks).rang
         told.append(_told(run, week, truth, names[new], p, rang, labeled))
@@ -92,13 +91,13 @@ def _images(settings: Settings) -> tuple[Images, tuple[str, ...], int]:
     """All images of the scenario, the names of the classes, and the number of the one that is new. One of its novel
     classes, drawn by the seed; the others are known."""
     scenario = scenarios.get(settings.data.scenario)
-    known_source, novel_source = packing._load(settings, scenario)
+    known_source, novel_source = packing.load(settings, scenario)
     if known_source is not novel_source:
         raise UserError(f"{scenario.name} has known and novel images from different sets: simulate another scenario")
-    known, novel = packing._classes(settings, scenario, known_source, novel_source)
+    known, novel = packing.classes(settings, scenario, known_source, novel_source)
     if not novel:
         raise UserError(f"{scenario.name} has no novel class to appear: set data.novel")
-    images, _ = packing._join(known_source, sorted({*known, *novel}))
+    images, _ = packing.join(known_source, sorted({*known, *novel}))
     return images, known_source.classes, int(np.random.default_rng(derive(settings.seed, "new")).choice(novel))
 
 
@@ -136,13 +135,10 @@ def _fill(inbox: Path, images: Images, names: tuple[str, ...], rows: np.ndarray)
     return truth
 
 
-def _weekly(settings: Settings, place: Path, inbox: Path, week: str, labeled: int) -> Settings:
-    """The scenario's net and training, on the user's own images."""
-    sizes: dict[str, int | None] = {f"data.{size}": None for size in SIZES}
-    sizes |= {"data.calibration": int(CALIBRATION * labeled), "data.val": int(VALIDATION * labeled)}
-    sizes |= {"data.train": labeled - int(VALIDATION * labeled)}
+def _weekly(settings: Settings, place: Path, inbox: Path, week: str) -> Settings:
+    """The scenario's net and training, on the user's own images, dealt as those are."""
     return settings.override(
-        sizes
+        {f"data.{size}": None for size in SIZES}
         | {
             "data.scenario": "own",
             "data.source": "library",

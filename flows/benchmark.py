@@ -1,46 +1,80 @@
-"""Detection quality over seeds: the weekly flow for scenarios × seeds, and one table of means and spreads.
+"""Novelty detectors compared: scenarios × methods × seeds, a task each, and one table of means and spreads.
 
-prefect deployment run 'benchmark/benchmark' -p 'scenarios=["digits-near", "mnist-near"]' -p seeds=5
+prefect deployment run 'benchmark/benchmark' -p 'scenarios=["digits-near", "mnist-near"]' -p 'methods=["erd"]' -p seeds=5
 
-A seed is a new split, new label draws and new weights. An interrupted benchmark goes on where it was when it is run
-again with the same parameters: finished stages of a run folder are reused.
+The same engine and the same folder as `erd bench`: what either has done the other does not do again, and an
+interrupted benchmark goes on where it was.
 """
 
-import statistics
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from prefect import flow
-from prefect.artifacts import create_table_artifact
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import as_completed
+from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.weekly import weekly
+from erd import bench, leaderboard
+from erd.compute import Workers
+from erd.errors import RunError
+from flows.tasks import _worth_another_try
+from flows.weekly import _told_to_prefect
 
-FIGURES = ("auroc", "tnr95")
+log = logging.getLogger("erd")
 
 
-@flow(name="benchmark", flow_run_name="{seeds} seeds")
+@flow(name="benchmark", flow_run_name="{seeds} seeds", task_runner=ThreadPoolTaskRunner(max_workers=64))  # type: ignore[arg-type]
 def benchmark(
     scenarios: list[str] | None = None,
+    methods: list[str] | None = None,
     seeds: int = 3,
     data: str | None = None,
     overrides: list[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Scenarios (the bundled one unless said) with seeds 0, 1, … each; `data` and `overrides` as for `weekly`."""
-    rows: list[dict[str, Any]] = []
-    for scenario in scenarios or ["digits-near"]:
-        name = f"benchmark-{scenario}"
-        # An experiment and a model of its own: no seed of a benchmark shall become the champion that serves.
-        own = [f"track.experiment={name}", f"registry.model={name}", *(overrides or [])]
-        found = [
-            weekly(batch=f"{name}-{seed}", scenario=scenario, data=data, overrides=[*own, f"seed={seed}"])
-            for seed in range(seeds)
-        ]
-        rows.append({"scenario": scenario, "seeds": seeds} | {name: _spread(found, name) for name in FIGURES})
-    create_table_artifact(rows, key="benchmark", description="mean ± standard deviation over seeds")
+    """Scenarios (the bundled one unless said) × methods (all) × seeds 0, 1, …; a row for each, as `erd bench` has."""
+    plan = bench.plan(scenarios or [], methods or [], seeds, data=data, overrides=overrides or [])
+    with _told_to_prefect():
+        with Workers(plan.settings.run, len(plan.cells)) as workers:
+            rows = bench.run(plan, _as_tasks(workers))
+        leaderboard.write(rows, plan.root)
+        if plan.skipped:
+            log.info("left out, for want of weights (bench.weights): %s", ", ".join(plan.skipped))
+    _show(rows, plan.root)
+    if failed := [row for row in rows if row["error"]]:
+        raise RunError(f"{len(failed)} of {len(rows)} cells failed, such as {failed[0]['method']}: {failed[0]['error']}")
     return rows
 
 
-def _spread(found: list[dict[str, Any]], figure: str) -> str:
-    values = [metrics[figure] for metrics in found if metrics[figure] is not None]
-    if not values:
-        return "–"
-    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.4f}"
+def _as_tasks(workers: Workers) -> bench.Each:
+    """Each job as a task, which waits in a thread for the worker process that does the work."""
+
+    @task(task_run_name="{name}", cache_policy=NO_CACHE, retries=bench.TRIES - 1, retry_condition_fn=_worth_another_try)
+    def job(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        return workers.call(function, *arguments)
+
+    def each(
+        function: Callable[..., Any], jobs: Sequence[tuple[tuple[Any, ...], str]]
+    ) -> Iterator[tuple[int, Any]]:
+        named = job.with_options(name=function.__name__)
+        futures = {named.submit(name, function, arguments): n for n, (arguments, name) in enumerate(jobs)}
+        for future in as_completed(list(futures)):
+            yield futures[future], future.result(raise_on_failure=False)
+
+    return each
+
+
+def _show(rows: list[dict[str, Any]], folder: Path) -> None:
+    """In Prefect's UI: a line a method, and the page."""
+    lines = [
+        {"scenario": table.scenario, "setting": setting, "method": line.method}
+        | {heading: str(line.figures.get(key) or "–") for key, (heading, _) in leaderboard.COLUMNS.items()}
+        | {"paper": line.paper, "seconds": line.seconds and round(line.seconds, 1)}
+        for table in leaderboard.tables(rows)
+        for setting, group in table.groups.items()
+        for line in group
+    ]
+    create_table_artifact(lines, key="benchmark", description="mean ± standard deviation over seeds")
+    create_markdown_artifact(leaderboard.markdown(rows), key="benchmark-page", description=f"also in {folder}")

@@ -52,7 +52,7 @@ def test_agreed_classes_enter_and_nothing_else(run: RunDir, place: Path) -> None
     say(run, 4, "digit 7", who="ada")
     say(run, 4, "digit 9", who="bob")
     done = incorporate.incorporate(run, place)
-    assert (done.added, done.new_classes, done.waiting, done.disagreed) == (2, ["digit 7"], ["digit 7"], 1)
+    assert (done.added, done.new_classes, done.waiting, done.disagreed) == (2, ["digit 7"], {"digit 7": 1}, 1)
     assert sorted(brought(place)["label"]) == ["digit 2", "digit 7"]
     assert all(name.startswith(f"{BATCH}/") for name in brought(place).index), "next week has the same file names"
 
@@ -66,15 +66,11 @@ def test_the_pixels_are_those_of_the_batch(run: RunDir, place: Path) -> None:
     assert np.array_equal(whole.images[-1], packing.read(run.batch).images[5].numpy())
 
 
-def test_audited_images_of_known_classes_are_for_calibration_and_of_new_ones_for_training(
-    run: RunDir, place: Path
-) -> None:
-    known, new = say(run, 0, "digit 1", on="audit"), say(run, 1, "digit 7", on="audit")
-    flagged = say(run, 2, "digit 1")
+def test_images_of_the_audit_are_marked_as_such(run: RunDir, place: Path) -> None:
+    drawn, flagged = say(run, 0, "digit 1", on="audit"), say(run, 2, "digit 1")
     incorporate.incorporate(run, place)
     audited = brought(place)["audited"]
-    assert audited[f"{BATCH}/{known}"]
-    assert not audited[f"{BATCH}/{new}"]
+    assert audited[f"{BATCH}/{drawn}"]
     assert not audited[f"{BATCH}/{flagged}"]
 
 

@@ -79,5 +79,5 @@ def test_too_many_weeks_for_the_images_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_shares_are_quiet_first_and_end_high() -> None:
-    assert simulation._shares(8) == [0, 0, 0.04, 0.1, 0.2, 0.25, 0.25, 0.25]
+    assert simulation._shares(8) == [0, 0, 0.04, 0.1, 0.2, 0.3, 0.3, 0.3]
     assert np.all(np.diff(simulation._shares(20)) >= 0)

@@ -46,11 +46,14 @@ class Collected:
 def collect(settings: Settings) -> Collected:
     """Read the scenario's sources and deal the images out."""
     data, scenario = settings.data, get(settings.data.scenario)
-    known_source, novel_source = _load(settings, scenario)
-    known_classes, novel_classes = _classes(settings, scenario, known_source, novel_source)
+    known_source, novel_source = load(settings, scenario)
+    known_classes, novel_classes = classes(settings, scenario, known_source, novel_source)
     if len(known_classes) < 2:
-        raise UserError(f"{known_source.name} has {len(known_classes)} known class; a classifier needs two or more")
-    known, in_test = _join(known_source, known_classes)
+        waiting = "".join(f"; {warning}" for warning in known_source.warnings)
+        raise UserError(
+            f"{known_source.name} has {len(known_classes)} known class; a classifier needs two or more{waiting}"
+        )
+    known, in_test = join(known_source, known_classes)
     novel = _novel_pool(novel_source, novel_classes, (data.batch_novel or 0) + (data.holdout_novel or 0))
 
     wanted = {size: getattr(data, size) for size in SIZES}
@@ -140,26 +143,27 @@ def read(path: Path) -> Packed:
     return Packed(tensors["images"], tensors.get("labels"), tensors.get("part"), facts)
 
 
-def _load(settings: Settings, scenario: Scenario) -> tuple[Source, Source]:
+def load(settings: Settings, scenario: Scenario) -> tuple[Source, Source]:
+    """Where the known images come from, and the novel ones: often the same."""
     data = settings.data
     root = Path(data.root) if data.root else None
 
-    def load(name: str) -> Source:
+    def one(name: str) -> Source:
         if name == "own":
             path = Path(data.path) if data.path else None
             if data.source in (None, "library"):
-                return library.source(path or library.PLACE, data.image_size)
+                return library.source(path or library.PLACE, data.image_size, data.least)
             return sources.load(data.source, root, path=path, image_size=data.image_size)
         return sources.load(name, root, download=data.download, image_size=data.image_size)
 
-    known = load(scenario.known_source)
-    novel = known if scenario.novel_source == scenario.known_source else load(scenario.novel_source)
+    known = one(scenario.known_source)
+    novel = known if scenario.novel_source == scenario.known_source else one(scenario.novel_source)
     if known.train.images.ndim != novel.train.images.ndim:
         known, novel = _in_colour(known), _in_colour(novel)
     return known, novel
 
 
-def _classes(settings: Settings, scenario: Scenario, known: Source, novel: Source) -> tuple[list[int], list[int]]:
+def classes(settings: Settings, scenario: Scenario, known: Source, novel: Source) -> tuple[list[int], list[int]]:
     """Class numbers that are known, and that are novel."""
     if scenario.known_source != "own":
         return (
@@ -181,7 +185,7 @@ def _classes(settings: Settings, scenario: Scenario, known: Source, novel: Sourc
     return known_numbers, novel_numbers
 
 
-def _join(source: Source, classes: list[int]) -> tuple[Images, np.ndarray]:
+def join(source: Source, classes: list[int]) -> tuple[Images, np.ndarray]:
     """The images of some classes, and which of them are of the official test part."""
     train, test = (part.take(np.isin(part.labels, classes)) for part in (source.train, source.test))
     return _concatenate(train, test), np.repeat([False, True], [len(train), len(test)])
@@ -189,7 +193,7 @@ def _join(source: Source, classes: list[int]) -> tuple[Images, np.ndarray]:
 
 def _novel_pool(source: Source, classes: list[int], wanted: int) -> Images:
     """Novel images: nobody trains on them, so the training part helps out where the test part is too small."""
-    both, in_test = _join(source, classes)
+    both, in_test = join(source, classes)
     return both.take(in_test) if wanted and in_test.sum() >= wanted else both
 
 

@@ -22,7 +22,6 @@ from erd.data.sources import Images, Source
 from erd.errors import RunError, UserError
 
 PLACE = Path("library")
-LEAST = 10  # images a class takes to be trained on
 COLUMNS = ("id", "sha256", "label", "group", "acquired_at", "audited", "batch")
 
 
@@ -128,8 +127,15 @@ def take_in(origin: Path, image_size: int, place: Path = PLACE) -> TakenIn:
     )
 
 
-def source(place: Path, image_size: int | None) -> Source:
-    """The set as a source of images. Classes with very few images wait until there are more."""
+def waiting(rows: pd.DataFrame, least: int) -> dict[str, int]:
+    """Classes with too few images to be learned yet, and how many they have."""
+    counts = rows["label"].value_counts().sort_index()
+    return {str(name): int(count) for name, count in counts.items() if count < least}
+
+
+def source(place: Path, image_size: int | None, least: int) -> Source:
+    """The set as a source of images. A class with fewer than `least` images waits: learned from a handful it would be
+    recognised badly, and no longer be flagged."""
     whole = read(place)
     side = whole.images.shape[1]
     if image_size is not None and side != image_size:
@@ -137,9 +143,8 @@ def source(place: Path, image_size: int | None) -> Source:
             f"the labelled images in {place} are {side} pixels wide and data.image_size is {image_size}: "
             "take them in again with `erd ingest --labeled DIR`, or set data.image_size back"
         )
-    counts = whole.table["label"].value_counts()
-    waiting = sorted(counts.index[counts < LEAST])
-    chosen = whole.take(~whole.table["label"].isin(waiting).to_numpy())
+    still = waiting(whole.table, least)
+    chosen = whole.take(~whole.table["label"].isin(list(still)).to_numpy())
     classes = tuple(sorted(chosen.table["label"].unique()))
     rows = chosen.table
     images = Images(
@@ -148,13 +153,23 @@ def source(place: Path, image_size: int | None) -> Source:
         rows["id"].to_numpy(str),
         rows["group"].to_numpy(str),
     )
-    warnings = tuple(f"class '{name}' waits: {counts[name]} of {LEAST} images" for name in waiting)
+    spared = _spared(rows, least)
     return Source(
         "library",
         classes,
         images,
         images.take(slice(0, 0)),
-        audited=tuple(rows.loc[rows["audited"], "id"]),
-        picked=tuple(rows.loc[(rows["batch"] != "") & ~rows["audited"], "id"]),
-        warnings=warnings,
+        audited=tuple(rows.loc[spared, "id"]),
+        picked=tuple(rows.loc[(rows["batch"] != "") & ~spared, "id"]),
+        warnings=tuple(
+            f"class '{name}' waits: {count} of {least} images (data.least)" for name, count in still.items()
+        ),
     )
+
+
+def _spared(rows: pd.DataFrame, least: int) -> pd.Series:
+    """Audited images that can be kept for calibration: a class first has `least` others to be learned from, and where
+    it has not, its oldest audited ones serve for that."""
+    others = (~rows["audited"]).groupby(rows["label"]).transform("sum")
+    turn = rows["audited"].groupby(rows["label"]).cumsum()  # 1 for the class's first audited image, which is its oldest
+    return rows["audited"] & (turn > least - others)

@@ -17,6 +17,8 @@ from erd.seeds import derive
 
 KNOWN, NOVEL = 0, 1
 CALIBRATION = ("calibration", "clean")
+# Flags at a false discovery rate of 5% need 1 / (5% × share) images to compare with; half of C is what they have.
+TO_FLAG_A_TENTH = 400
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,13 @@ def split(
 def own_sizes(labeled: int, test: int, novel: int, *, inbox: bool) -> dict[str, int]:
     """What a user's own images are dealt to where no size is set: a tenth each to V and C, a fifth to U and T each.
 
-    With an inbox the batch is there already, and all labelled images serve to know the known.
+    With an inbox the batch is there already, and all labelled images serve to know the known. There C is larger where
+    that takes no more than two fifths, because with fewer images to compare with next to nothing could be flagged.
     """
     everything = labeled + test
     if inbox:
-        return {"train": everything - everything // 10, "val": everything // 10, "calibration": everything // 10,
+        calibration = max(everything // 10, min(TO_FLAG_A_TENTH, 2 * everything // 5))
+        return {"train": everything - everything // 10, "val": everything // 10, "calibration": calibration,
                 "batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}  # fmt: skip
     stream = test // 2 if test else labeled // 5
     left = labeled - (0 if test else 2 * stream)

@@ -35,7 +35,7 @@ def test_class_folders_are_taken_in_and_read_again(tmp_path: Path) -> None:
     done = library.take_in(origin, 8, tmp_path / "library")
     assert (done.images, done.classes, done.set_aside) == (23, ["cat", "dog"], 1)
     assert "broken.png" in done.quarantine.read_text()
-    source = library.source(tmp_path / "library", 8)
+    source = library.source(tmp_path / "library", 8, 10)
     assert source.classes == ("cat", "dog")
     assert np.bincount(source.train.labels).tolist() == [12, 11]
 
@@ -62,22 +62,34 @@ def test_a_class_with_very_few_images_waits_and_is_named(tmp_path: Path) -> None
     place = tmp_path / "library"
     library.take_in(pictures(tmp_path / "files", {"cat": 12, "dog": 12}), 8, place)
     library.save(library.read(place).joined(reviewed(9, "2026-W46")), place)
-    source = library.source(place, 8)
+    source = library.source(place, 8, 10)
     assert source.classes == ("cat", "dog")
-    assert source.warnings == ("class 'cow' waits: 9 of 10 images",)
+    assert source.warnings == ("class 'cow' waits: 9 of 10 images (data.least)",)
     library.save(library.read(place).joined(reviewed(1, "2026-W47")), place)
-    assert library.source(place, 8).classes == ("cat", "cow", "dog")
+    assert library.source(place, 8, 10).classes == ("cat", "cow", "dog")
+
+
+def test_a_class_has_enough_to_be_learned_from_before_its_audited_images_are_kept_for_calibration(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "library"
+    whole = reviewed(20, "", "cat").joined(reviewed(15, "W45", "cat", audited=True)).joined(reviewed(7, "W46"))
+    library.save(whole.joined(reviewed(6, "W47", audited=True)), place)
+    source = library.source(place, 8, 10)
+    assert [name for name in source.audited if name.startswith("W45")] == [f"W45/{number}" for number in range(15)]
+    assert [name for name in source.audited if name.startswith("W47")] == ["W47/3", "W47/4", "W47/5"]
+    assert set(source.picked) == {f"W46/{number}" for number in range(7)} | {"W47/0", "W47/1", "W47/2"}
 
 
 def test_another_working_size_is_one_sentence(tmp_path: Path) -> None:
     library.take_in(pictures(tmp_path / "files", {"cat": 12}), 8, tmp_path / "library")
     with pytest.raises(UserError, match=r"8 pixels wide and data.image_size is 32: take them in again"):
-        library.source(tmp_path / "library", 32)
+        library.source(tmp_path / "library", 32, 10)
 
 
 def test_no_library_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="erd ingest --labeled DIR"):
-        library.source(tmp_path / "library", 8)
+        library.source(tmp_path / "library", 8, 10)
 
 
 def test_a_folder_without_a_usable_image_is_one_sentence_and_loses_nothing(tmp_path: Path) -> None:

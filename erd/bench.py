@@ -1,0 +1,505 @@
+"""All detectors on the same images, each with no more than it may see: scenarios × methods × seeds.
+
+    plan = bench.plan(["digits-near"], ["all"], seeds=3)
+    with Workers(plan.settings.run, len(plan.cells)) as workers:
+        rows = bench.run(plan, bench.side_by_side(workers))
+
+A cell is a scenario, a method and a seed; a seed is a new split, a new classifier and new draws of the method.
+bench/<scenario>/seed<k>/ is a run folder with the data and the classifier that all methods share, and
+results/<method>.json. A cell whose record has the right key is not done again: the key is made of the settings, the
+hashes of the images and of the classifier, and the code of the method. What fails is a row that says why.
+"""
+
+import ast
+import contextlib
+import functools
+import importlib.util
+import io
+import logging
+import math
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from erd import __version__, compute, evaluation, files, methods, paper, params, stages, tracking
+from erd.data import ingest as packing
+from erd.data import outliers
+from erd.data.batches import Rows
+from erd.ensemble import load_net
+from erd.errors import RunError, UserError, WorkerDied, why
+from erd.locks import locked
+from erd.methods import Data, Labeled, Method
+from erd.params import HERE, Settings
+from erd.rundir import RunDir
+from erd.scenarios import get, settings_for
+from erd.seeds import derive
+
+log = logging.getLogger("erd")
+ROOT = Path("bench")
+TOLD = 1_000  # so many of the batch's novel images an oracle is told of, and never more than half of them
+TRIES = 3  # of a job whose process was killed
+EXPERIMENT = "bench"
+SEND_EVERY = 20.0  # seconds
+FIGURES = ("auroc", "tnr95", "aupr")
+# Modules that change no score (files, sentences) or whose part in it is in the key already (settings).
+PLUMBING = ("erd.errors", "erd.files", "erd.lifeline", "erd.params")
+
+# function, jobs (arguments and a name) → number of the job, and what it returned or raised, as they finish
+Each = Callable[[Callable[..., Any], Sequence[tuple[tuple[Any, ...], str]]], Iterator[tuple[int, Any]]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A scenario with a seed: what all methods share."""
+
+    scenario: str
+    seed: int
+    settings: Settings
+    run: RunDir
+
+    @property
+    def outliers(self) -> Path:
+        return self.run.root / "data" / "outliers.safetensors"
+
+    def record(self, method: str) -> Path:
+        return self.run.root / "results" / f"{method}.json"
+
+    def trouble(self, method: str) -> Path:
+        return self.run.root / "results" / f"{method}.traceback.txt"
+
+
+@dataclass(frozen=True)
+class Cell:
+    place: Place
+    method: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.place.scenario} seed {self.place.seed} {self.method}"
+
+    def before(self) -> dict[str, Any]:
+        """What was found the last time, be it with this key or with another."""
+        path = self.place.record(self.method)
+        return files.load_json(path) if path.exists() else {}
+
+
+@dataclass(frozen=True)
+class Plan:
+    root: Path
+    cells: list[Cell]
+    skipped: list[str]  # methods whose needs are not at hand
+
+    @property
+    def places(self) -> list[Place]:
+        return list({cell.place.run: cell.place for cell in self.cells}.values())
+
+    @property
+    def settings(self) -> Settings:
+        """Of the first cell: the block `run` is the same in all."""
+        return self.cells[0].place.settings
+
+
+def plan(
+    scenarios: Iterable[str] = (),
+    chosen: Iterable[str] = (),
+    seeds: int = 3,
+    *,
+    data: str | None = None,
+    overrides: Iterable[str] = (),
+    runner: str | None = None,
+    file: Path | None = None,
+    root: Path = ROOT,
+) -> Plan:
+    """What there is to do; anything wrong with the request is said here. `file` is another params.yaml."""
+    overrides = list(overrides)
+    if seeds < 1:
+        raise UserError(f"the bench needs one seed or more, not {seeds}")
+    if any(text.partition("=")[0].strip() == "seed" for text in overrides):
+        raise UserError("the bench takes the seeds 0, 1, …; say how many with --seeds, not with --set seed")
+    # The images are dealt as in the paper: no calibration set, since nothing is flagged here. The batch is the row's.
+    own = ["detect.calibration=paper", "data.batch=null", "data.inbox=null"]
+    places = []
+    for scenario in dict.fromkeys(scenarios) or ["digits-near"]:
+        for seed in range(seeds):
+            settings = settings_for(
+                scenario=scenario,
+                data=data,
+                overrides=[*own, *overrides, f"seed={seed}"],
+                runner=runner,
+                params=file,
+            )
+            if settings.pretrain.threads is None:  # classifiers are trained side by side: all cores for each is slower
+                settings = settings.override({"pretrain.threads": settings.run.threads})
+            places.append(Place(scenario, seed, settings, RunDir(root / scenario / f"seed{seed}")))
+    found, skipped = choose(chosen, places[0].settings)
+    return Plan(root, [Cell(place, method.name) for place in places for method in found], skipped)
+
+
+def choose(names: Iterable[str], settings: Settings) -> tuple[list[Method], list[str]]:
+    """The methods by name, or all; and the names of those that cannot be had here."""
+    asked = list(dict.fromkeys(names)) or ["all"]
+    weights = settings.bench.weights
+    if weights is not None and not Path(weights).is_file():
+        raise UserError(f"there is no file of weights at {weights}; correct bench.weights")
+    found = [methods.get(name) for name in asked if name != "all"]
+    skipped: list[str] = []
+    if "all" in asked:
+        found = list(methods.table().values())
+        skipped = [method.name for method in found if "weights" in method.sees and weights is None]
+        found = [method for method in found if method.name not in skipped]
+    for method in found:
+        if "weights" in method.sees and weights is None:
+            raise UserError(
+                f"method '{method.name}' starts from a net that was pretrained on other images: "
+                "name the file of its weights with --set bench.weights=FILE"
+            )
+    return found, skipped
+
+
+# ------------------------------------------------------------------------------------------------ in a worker process
+
+
+def prepare(place: Place, with_outliers: bool) -> dict[str, str]:
+    """Images and classifier; returns the hashes of all that the methods get to see."""
+    with contextlib.redirect_stderr(io.StringIO()):  # bars of several processes would write over each other
+        stages.ingest(place.settings, place.run)
+        stages.pretrain(place.settings, place.run)
+    inputs = [place.run.labeled, place.run.batch, place.run.holdout, place.run.pretrained]
+    if with_outliers:
+        found = outliers.collect(place.settings, packing.read(place.run.labeled).images.numpy())
+        files.save_tensors(place.outliers, {"images": torch.from_numpy(found.images)}, {"source": found.source})
+        inputs.append(place.outliers)
+    return {path.name: files.sha256(path) for path in inputs}
+
+
+def measure(cell: Cell, key: str, member: int) -> dict[str, Any]:
+    """Fit, score, compare with the truth; the record, which is also written down."""
+    place, method = cell.place, methods.get(cell.method)
+    place.trouble(method.name).unlink(missing_ok=True)
+    data = hand_out(method, place, compute.device(place.settings.run, member))
+    started, clock = datetime.now(UTC), time.perf_counter()
+    try:
+        detector = method.fit(data)
+        scores = {name: _scores(detector.score, packed, method) for name, packed in _scored(place.run).items()}
+    except UserError:
+        raise
+    except Exception as error:  # a method's own mistake: whoever wrote it wants to see where
+        with files.replacing(place.trouble(method.name)) as draft:
+            draft.write_text(traceback.format_exc(), encoding="utf-8")
+        where = f"the traceback is in {place.trouble(method.name)}"
+        raise RunError(f"method '{method.name}' fails with {type(error).__name__}: {why(error)}; {where}") from None
+    record = {
+        "key": key,
+        "figures": {name: _figures(scores[name], packed) for name, packed in _scored(place.run).items()},
+        "seconds": time.perf_counter() - clock,
+        "batch_p": detector.batch_p,
+        "outliers": files.load_facts(place.outliers)["source"] if "outliers" in method.sees else None,
+        "started": started.isoformat(),
+        "finished": datetime.now(UTC).isoformat(),
+    }
+    files.save_json(place.record(method.name), record)
+    return record
+
+
+def hand_out(method: Method, place: Place, device: torch.device) -> Data:
+    """What the method declares, and nothing else. Copies of S and V, since a view would show the other's images too."""
+    run = place.run
+    labeled, batch = packing.read(run.labeled), packing.read(run.batch)
+
+    def copied(part: str) -> Labeled:
+        rows = labeled.rows(part)
+        return Labeled(Rows(rows.take(torch.arange(len(rows)))), labeled.labels_of(part))
+
+    def novel() -> np.ndarray:
+        truth = _truth(run.batch)
+        if truth is None:
+            raise RunError(f"method '{method.name}' must be told what is novel, and nobody knows that of this batch")
+        return (truth == "novel").nonzero()[0]
+
+    def told() -> Rows:
+        rows = np.random.default_rng(derive(place.seed, "told")).permutation(novel())
+        return Rows(batch.images[torch.from_numpy(np.sort(rows[: min(TOLD, math.ceil(len(rows) / 2))]))])
+
+    has: dict[str, Callable[[], Any]] = {
+        "train": lambda: copied("train"),
+        "val": lambda: copied("val"),
+        "classifier": lambda: load_net(run.pretrained, device)[0].eval(),
+        "batch": lambda: Rows(batch.images),
+        "outliers": lambda: Rows(packing.read(place.outliers).images),
+        "novel": told,
+        "novel_share": lambda: len(novel()) / len(batch.images),
+        "weights": lambda: Path(place.settings.bench.weights or ""),
+    }
+    blank, _ = load_net(run.pretrained)
+    seen = {name: has[name]() for name in method.sees}
+    return Data(method.name, shown(place.settings), labeled.facts["classes"], device, blank, seen)
+
+
+def shown(settings: Settings) -> Settings:
+    """The settings a method sees: without those that tell how many of the batch's images are novel, and where."""
+    hidden = {"data": params.Data(), "bench": params.Bench(), "alarm": params.Alarm(), "review": params.Review(),
+              "track": params.Track(), "registry": params.Registry()}  # fmt: skip
+    return settings.model_copy(update=hidden)
+
+
+def _scored(run: RunDir) -> dict[str, Path]:
+    return {"batch": run.batch, "holdout": run.holdout}
+
+
+def _scores(score: Callable[[Rows], torch.Tensor], packed: Path, method: Method) -> np.ndarray:
+    images = packing.read(packed).images
+    if not len(images):
+        return np.empty(0)
+    scores = score(Rows(images)).detach().cpu().double().numpy()
+    if scores.shape != (len(images),):
+        raise RunError(f"method '{method.name}' gives scores of shape {scores.shape} for {len(images):,} images")
+    if bad := int((~np.isfinite(scores)).sum()):
+        raise RunError(f"method '{method.name}' gives {bad:,} of {len(images):,} images a score that is no number")
+    return scores
+
+
+def _figures(scores: np.ndarray, packed: Path) -> dict[str, float | None]:
+    truth = _truth(packed)
+    if truth is None or not len(truth):
+        return dict.fromkeys(FIGURES)
+    return evaluation.detection_metrics(scores, truth == "novel")
+
+
+def _truth(packed: Path) -> np.ndarray | None:
+    manifest = pd.read_parquet(RunDir.manifest(packed))
+    return manifest["truth"].to_numpy() if "truth" in manifest else None
+
+
+# ------------------------------------------------------------------------------------------------ in the parent
+
+
+def run(plan: Plan, each: Each) -> list[dict[str, Any]]:
+    """All cells that are not done yet; a row for each cell, those that failed with their `error`."""
+    with contextlib.ExitStack() as stack:
+        for place in plan.places:
+            _lock(stack, place.run.root)
+        prepared = _prepare_all(plan, each)
+        records: dict[int, dict[str, Any]] = {}  # by the number of the cell
+        keys: dict[int, str] = {}
+        for number, cell in enumerate(plan.cells):
+            inputs = prepared[cell.place.run]
+            if isinstance(inputs, BaseException):
+                records[number] = {"error": str(inputs)}
+                continue
+            keys[number] = key_of(cell, inputs)
+            if (before := cell.before()).get("key") == keys[number]:
+                records[number] = before
+        todo = sorted(set(keys) - set(records), key=lambda number: _expected(plan.cells[number]), reverse=True)
+        log.info("%d cells, %d of them done before", len(plan.cells), len(records))
+        sending = Sending()
+        for number in sorted(records):
+            sending.add(plan.cells[number], records[number])
+        jobs = [((plan.cells[n], keys[n], order), plan.cells[n].name) for order, n in enumerate(todo)]
+        for count, (position, outcome) in enumerate(each(measure, jobs), 1):
+            number = todo[position]
+            failed = isinstance(outcome, BaseException)
+            records[number] = {"error": str(outcome) or type(outcome).__name__} if failed else outcome
+            row = row_of(plan.cells[number], records[number])
+            log.info("%d of %d: %s, %s", count, len(todo), plan.cells[number].name, _told(row))
+            sending.add(plan.cells[number], records[number])
+        sending.flush()
+    return [row_of(cell, records[number]) for number, cell in enumerate(plan.cells)]
+
+
+def side_by_side(workers: compute.Workers) -> Each:
+    """Jobs in worker processes, as many at a time as there are of these; or one after the other in this process."""
+
+    def call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        for left in reversed(range(TRIES)):
+            try:
+                return workers.call(function, *arguments)
+            except WorkerDied as error:
+                if not left:
+                    return error
+            except Exception as error:
+                return error
+        return None
+
+    def each(
+        function: Callable[..., Any], jobs: Sequence[tuple[tuple[Any, ...], str]]
+    ) -> Iterator[tuple[int, Any]]:
+        if workers.run.runner == "serial":
+            yield from ((number, call(function, arguments)) for number, (arguments, _) in enumerate(jobs))
+            return
+        waiting = ThreadPoolExecutor(workers.count)
+        try:
+            futures = {waiting.submit(call, function, job[0]): number for number, job in enumerate(jobs)}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            waiting.shutdown(wait=False, cancel_futures=True)
+
+    return each
+
+
+def key_of(cell: Cell, inputs: dict[str, str]) -> str:
+    """Changes with all that can change a result."""
+    place, method = cell.place, methods.get(cell.method)
+    used = {name: value for name, value in inputs.items() if name != place.outliers.name or "outliers" in method.sees}
+    weights = files.sha256(Path(place.settings.bench.weights or "")) if "weights" in method.sees else None
+    settings = shown(place.settings).model_dump(exclude=HERE)
+    return files.digest([__version__, method.name, method.sees, settings, used, weights, _code(method.module)])
+
+
+@functools.cache
+def _code(module: str) -> dict[str, str]:
+    """The code of a method, and of all of ours that it imports, without comments and docstrings; by module."""
+    found: dict[str, str] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in PLUMBING or (spec := _find(name)) is None or not spec.origin:
+            continue
+        tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                waiting += [alias.name for alias in node.names if alias.name.startswith("erd.")]
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "erd":
+                waiting += [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+        found[name] = files.digest(ast.dump(tree))
+    return found
+
+
+def _find(name: str) -> "importlib.machinery.ModuleSpec | None":
+    """None for what is a function or a class in a module."""
+    try:
+        return importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError):
+        return None
+
+
+def _prepare_all(plan: Plan, each: Each) -> dict[RunDir, Any]:
+    """Run folder → hashes of what is in it, or why it could not be made."""
+    with_outliers = {cell.place.run for cell in plan.cells if "outliers" in methods.get(cell.method).sees}
+    places = plan.places
+    jobs = [((p, p.run in with_outliers), f"{p.scenario} seed {p.seed}") for p in places]
+    prepared: dict[RunDir, Any] = {}
+    for number, outcome in each(prepare, jobs):
+        prepared[places[number].run] = outcome
+        trouble = f": {outcome}" if isinstance(outcome, BaseException) else " is ready"
+        log.info("%s%s", jobs[number][1], trouble)
+    failures = [prepared[place.run] for place in places if isinstance(prepared[place.run], BaseException)]
+    if len(failures) == len(places):
+        raise failures[0]
+    return prepared
+
+
+def _lock(stack: contextlib.ExitStack, folder: Path) -> None:
+    try:
+        stack.enter_context(locked(folder))
+    except RunError as error:
+        if not isinstance(error.__context__, BlockingIOError):
+            raise
+        raise RunError(f"another bench is working in {folder}; wait for it, or give this one another --folder") from None
+
+
+def _expected(cell: Cell) -> tuple[float, int]:
+    """How long a cell may take: as long as the last time, with any seed; new ones first, and the larger first."""
+    folder = cell.place.run.root.parent
+    known = [files.load_json(path)["seconds"] for path in folder.glob(f"seed*/results/{cell.method}.json")]
+    return max(known, default=math.inf), get(cell.place.scenario).train or 0
+
+
+def row_of(cell: Cell, record: dict[str, Any]) -> dict[str, Any]:
+    """A row of the table, from the record of a cell."""
+    scenario, method = get(cell.place.scenario), methods.get(cell.method)
+    nothing = {name: dict.fromkeys(FIGURES) for name in ("batch", "holdout")}
+    figures = record.get("figures", nothing)
+    where = scenario.evaluated_on
+    quoted = paper.of(scenario.name, method.name)
+    return {
+        "scenario": scenario.name,
+        "method": method.name,
+        "setting": method.setting,
+        "seed": cell.place.seed,
+        **figures[where],
+        "evaluated_on": where,
+        **{f"{name}_{figure}": figures[name][figure] for name in figures for figure in ("auroc", "tnr95")},
+        "seconds": record.get("seconds"),
+        "paper_auroc": quoted.auroc if quoted else None,
+        "paper_tnr95": quoted.tnr95 if quoted else None,
+        "batch_p": record.get("batch_p"),
+        "outliers": record.get("outliers"),
+        "error": record.get("error"),
+    }
+
+
+def _told(row: dict[str, Any]) -> str:
+    if row["error"]:
+        return f"failed: {row['error']}"
+    if row["auroc"] is None:
+        return f"{row['seconds']:.1f} s"
+    return f"AUROC {row['auroc']:.3f}, TNR@95 {row['tnr95']:.2f}, {row['seconds']:.1f} s"
+
+
+# ------------------------------------------------------------------------------------------------ MLflow
+
+
+class Sending:
+    """Each finished cell as one run of the experiment `bench`. A server that is away stops nothing: a record says
+    where it was sent, and the next bench sends what was not."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Cell, dict[str, Any]]] = []
+        self.away, self.last = False, time.monotonic()
+
+    def add(self, cell: Cell, record: dict[str, Any]) -> None:
+        if "error" in record or record.get("mlflow", {}).get("uri") == tracking.location():
+            return
+        self.waiting.append((cell, record))
+        if not self.away and time.monotonic() - self.last > SEND_EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self.waiting:
+            return
+        try:
+            client = tracking.connect()
+            experiment = tracking._experiment(client, EXPERIMENT)
+            while self.waiting:
+                _send(client, experiment, *self.waiting[0])
+                self.waiting.pop(0)
+        except Exception as error:  # tracking must not end a bench, whatever goes wrong in it
+            if not self.away:
+                trouble = "does not answer" if tracking.unreachable(error) else tracking.one_line(error)
+                log.warning("MLflow at %s: %s; the next bench sends what is missing", tracking.location(), trouble)
+            self.away = True
+        self.last = time.monotonic()
+
+
+def _send(client: Any, experiment: str, cell: Cell, record: dict[str, Any]) -> None:
+    from mlflow.entities import Metric
+
+    settings, method = cell.place.settings, methods.get(cell.method)
+    tags = tracking._tags(settings, cell.place.run) | {"mlflow.source.name": "erd bench", "erd.key": record["key"]}
+    tags |= {"method": method.name, "setting": method.setting, "batch": cell.place.run.batch_name}
+    tags |= {"mlflow.note.content": f"{method.paper}: {method.formula}"}
+    started, finished = (tracking._ms(record[when]) for when in ("started", "finished"))
+    found = client.search_runs([experiment], f"tags.`erd.key` = '{record['key']}'", max_results=1)
+    run_id = (found[0] if found else client.create_run(experiment, started, tags, cell.name)).info.run_id
+    figures = {"detection/" + name: value for name, value in record["figures"]["batch"].items()}
+    figures |= {"holdout/" + name: value for name, value in record["figures"]["holdout"].items()}
+    figures |= {"seconds": record["seconds"], "batch_p": record["batch_p"]}
+    own = {"scenario": cell.place.scenario, "method": method.name, "setting": method.setting}
+    own |= {"outliers": record["outliers"]} if record["outliers"] else {}
+    metrics = [Metric(name, value, finished, 0) for name, value in figures.items() if value is not None]
+    tracking._log(client, run_id, metrics, tracking.flatten(settings) | own)
+    client.set_terminated(run_id, "FINISHED", finished)
+    record["mlflow"] = {"uri": tracking.location(), "run_id": run_id}
+    files.save_json(cell.place.record(method.name), record)

@@ -1,0 +1,294 @@
+"""The bench's rows as tables for people: mean ± standard deviation over seeds, the paper's figure beside ours.
+
+    write(rows, folder)                  # results.json, results.md, results.html
+    into(Path("docs/results.md"), text)  # between the two marker lines of a page
+
+A table for each scenario, its methods grouped by what they may use; the best of a group is bold.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from erd import __version__, files, methods, paper
+from erd.errors import UserError
+from erd.scenarios import Scenario, get
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+COLUMNS = {  # key of a row → heading, decimals
+    "batch_auroc": ("AUROC, batch", 3),
+    "batch_tnr95": ("TNR@95, batch", 2),
+    "holdout_auroc": ("AUROC, holdout", 3),
+    "holdout_tnr95": ("TNR@95, holdout", 2),
+}
+SETTINGS = {  # → what its methods may use
+    "unsupervised": "labelled known images only",
+    "known outliers": "also images that are neither known nor novel",
+    "semi-supervised": "also the batch, unlabelled",
+    "pretrained": "also a net pretrained on other images",
+    "oracle": "also something about what is novel, which nobody has in earnest",
+}
+# Methods of the paper's tables that are not run here; all others of them are unsupervised.
+QUOTED_SETTINGS = {"vit": "pretrained", "u-lac": "semi-supervised", "erd-entropy": "semi-supervised", "ssd": "oracle"}
+OTHERS = "table_cifar10_cifar100"  # the paper's comparison with figures that others reported
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over seeds."""
+
+    mean: float
+    std: float | None  # None: one seed
+    decimals: int
+    best: bool = False
+
+    def __str__(self) -> str:
+        shown = short(self.mean, self.decimals)
+        return shown if self.std is None else f"{shown} ± {short(self.std, self.decimals)}"
+
+
+@dataclass(frozen=True)
+class Line:
+    method: str
+    figures: dict[str, Spread | None] = field(default_factory=dict)  # by key of COLUMNS
+    paper: str = "–"
+    source: str = ""  # where in the paper
+    paper_auroc: float | None = None
+    seconds: float | None = None
+    notes: tuple[str, ...] = ()
+    quoted: bool = False  # not run here
+
+
+@dataclass(frozen=True)
+class Table:
+    scenario: str
+    about: str
+    evaluated_on: str
+    groups: dict[str, list[Line]]  # by setting
+
+
+def write(rows: list[dict[str, Any]], folder: Path) -> list[Path]:
+    """All three forms; returns where they are."""
+    texts = {"results.md": f"# Benchmark\n\n{markdown(rows)}", "results.html": html(rows)}
+    written = [folder / "results.json"]
+    files.save_json(written[0], {"version": __version__, "rows": rows})
+    for name, text in texts.items():
+        _save(folder / name, text)
+        written.append(folder / name)
+    return written
+
+
+def check(page: Path) -> None:
+    """Whether `into` will find its place, before hours are spent."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    if page.exists() and not 0 <= text.find(BEGIN) < text.find(END):
+        raise UserError(f"{page} has no place for the table: put the lines {BEGIN} and {END} into it")
+
+
+def into(page: Path, text: str) -> None:
+    """Put `text` between the markers of a page; a page that is not there is made."""
+    check(page)
+    before, _, rest = (page.read_text(encoding="utf-8") if page.exists() else f"{BEGIN}{END}\n").partition(BEGIN)
+    _save(page, f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
+
+
+def tables(rows: Sequence[dict[str, Any]]) -> list[Table]:
+    found = []
+    for name in dict.fromkeys(row["scenario"] for row in rows):
+        here = [row for row in rows if row["scenario"] == name]
+        groups: dict[str, list[Line]] = {setting: [] for setting in SETTINGS}
+        for method in dict.fromkeys(row["method"] for row in here):
+            of_method = [row for row in here if row["method"] == method]
+            groups[of_method[0]["setting"]].append(_line(of_method))
+        groups = {setting: _with_best(lines) for setting, lines in groups.items()}
+        for method in _quoted(name):
+            groups[QUOTED_SETTINGS.get(method, "unsupervised")].append(_quote(name, method))
+        seeds = len({row["seed"] for row in here})
+        about = f"{_about(get(name))}. {seeds} seed{'s' * (seeds > 1)}."
+        groups = {setting: lines for setting, lines in groups.items() if lines}
+        found.append(Table(name, about, get(name).evaluated_on, groups))
+    return found
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    parts = [_legend(rows)]
+    for table in tables(rows):
+        headings = ["method", *(heading for heading, _ in COLUMNS.values()), f"paper ({table.evaluated_on})", "seconds"]
+        lines = [f"## {table.scenario}", "", table.about, "", _cells(headings), "|---" * len(headings) + "|"]
+        notes: list[str] = []
+        for setting, group in table.groups.items():
+            lines.append(_cells([f"*{setting}*: {SETTINGS[setting]}", *[""] * (len(headings) - 1)]))
+            for line in group:
+                figures = [_bold(line.figures.get(key)) for key in COLUMNS]
+                mark = " (quoted)" if line.quoted else ""
+                took = "–" if line.seconds is None else duration(line.seconds)
+                lines.append(_cells([f"{line.method}{mark}", *figures, line.paper, took]))
+                notes += [f"- {line.method}: {note}" for note in line.notes]
+        parts.append("\n".join(lines + ([""] + notes if notes else [])) + "\n")
+    if others := reported(rows):
+        headings = ["method", "as reported by", *others[0]["figures"]]
+        lines = ["## Reported by others", "", OTHERS_TEXT, "", _cells(headings), "|---" * len(headings) + "|"]
+        lines += [_cells([row["method"], row["by"], *row["figures"].values()]) for row in others]
+        parts.append("\n".join(lines) + "\n")
+    lines = ["## The methods", "", "| method | setting | score | paper |", "|---|---|---|---|"]
+    for method in _methods(rows):
+        cells = [method.name, method.setting, method.formula, method.paper]
+        lines.append(_cells([cell.replace("|", "\\|") for cell in cells]))
+    parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def html(rows: Sequence[dict[str, Any]]) -> str:
+    """One page that needs no network and no other file."""
+    folder = Path(__file__).with_name("templates")
+    template = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True).get_template("bench.html")
+    return template.render(
+        legend=_legend(rows),
+        tables=tables(rows),
+        columns=COLUMNS,
+        settings=SETTINGS,
+        methods=_methods(rows),
+        others=reported(rows),
+        others_text=OTHERS_TEXT,
+        duration=duration,
+        version=__version__,
+    )
+
+
+def reported(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the paper quotes from other papers, a row a method; nothing beside scenarios of which it says nothing."""
+    if all(row["paper_auroc"] is None for row in rows):
+        return []
+    found = paper.figures()
+    found = found[found["table"] == OTHERS]
+    pairs = list(dict.fromkeys(zip(found["known"], found["novel"], strict=True)))
+    result = []
+    for method, of_method in found.groupby("method", sort=False):
+        by = {note.partition("as reported by ")[2].split(";")[0].split(",")[0] for note in of_method["note"]}
+        figures = {}
+        for known, novel in pairs:
+            auroc = of_method[(of_method["known"] == known) & (of_method["novel"] == novel)]["auroc"]
+            figures[f"{known} → {novel}"] = short(auroc.iloc[0], 2) if len(auroc) else "–"
+        result.append({"method": method, "by": ", ".join(sorted(by - {""})) or "the paper", "figures": figures})
+    return result
+
+
+OTHERS_TEXT = "AUROC as the paper quotes it from the methods' own papers: other nets, other splits, not run here."
+
+
+def short(value: float, decimals: int) -> str:
+    """.957, 1.000: as papers print it."""
+    return f"{value:.{decimals}f}".removeprefix("0")
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds < 10 else f"{seconds:,.0f}"
+
+
+def _line(rows: list[dict[str, Any]]) -> Line:
+    """One method on one scenario."""
+    good = [row for row in rows if not row["error"]]
+    quoted = paper.of(rows[0]["scenario"], rows[0]["method"])
+    notes = []
+    if failed := len(rows) - len(good):
+        reason = next(row["error"] for row in rows if row["error"])
+        notes.append(f"failed with {failed} of {len(rows)} seeds: {reason}")
+    if used := sorted({row["outliers"] for row in good if row["outliers"]}):
+        notes.append(f"outliers: {' or '.join(used)}")
+    if tests := [row["batch_p"] for row in good if row["batch_p"] is not None]:
+        notes.append(f"p-value of the whole batch: {', '.join(f'{p:.2g}' for p in tests)}")
+    return Line(
+        rows[0]["method"],
+        {key: _spread([row[key] for row in good], decimals) for key, (_, decimals) in COLUMNS.items()},
+        **_from_paper(quoted, rows[0]["evaluated_on"]),
+        seconds=statistics.mean(row["seconds"] for row in good) if good else None,
+        notes=tuple(notes),
+    )
+
+
+def _spread(values: list[float | None], decimals: int) -> Spread | None:
+    found = [value for value in values if value is not None]
+    if not found:
+        return None
+    return Spread(statistics.mean(found), statistics.stdev(found) if len(found) > 1 else None, decimals)
+
+
+def _with_best(lines: list[Line]) -> list[Line]:
+    """Marks the highest figure of each column, as printed: what looks equal is equal."""
+    top = {}
+    for key in COLUMNS:
+        means = [round(figure.mean, figure.decimals) for line in lines if (figure := line.figures[key])]
+        top[key] = max(means, default=None)
+
+    def marked(key: str, figure: Spread | None) -> Spread | None:
+        return figure and replace(figure, best=round(figure.mean, figure.decimals) == top[key])
+
+    return [replace(line, figures={key: marked(key, line.figures[key]) for key in COLUMNS}) for line in lines]
+
+
+def _quoted(scenario: str) -> list[str]:
+    """Methods of the paper's tables that the bench does not have."""
+    found = paper.figures()
+    return [name for name in dict.fromkeys(found[found["scenario"] == scenario]["method"])
+            if name not in methods.table()]  # fmt: skip
+
+
+def _quote(scenario: str, method: str) -> Line:
+    figure = paper.of(scenario, method)
+    note = f"quoted from the paper ({figure.table if figure else ''}), not run here"
+    return Line(method, **_from_paper(figure, get(scenario).evaluated_on), notes=(note,), quoted=True)
+
+
+def _from_paper(figure: paper.Figure | None, evaluated_on: str) -> dict[str, Any]:
+    if figure is None:
+        return {}
+    shown = short(figure.auroc, 2) + (f" / {short(figure.tnr95, 2)}" if figure.tnr95 is not None else "")
+    if figure.evaluated_on not in (None, evaluated_on):
+        shown += f" ({figure.evaluated_on})"
+    members = f"{figure.members} members" if figure.members else None
+    source = ", ".join(part for part in (figure.table, figure.net, members) if part)
+    return {"paper": shown, "source": source, "paper_auroc": figure.auroc}
+
+
+def _about(scenario: Scenario) -> str:
+    def classes(numbers: tuple[int, ...] | None) -> str:
+        return "" if numbers is None else f" {', '.join(map(str, numbers))}" if len(numbers) <= 10 else " (half)"
+
+    known = f"{scenario.known_source}{classes(scenario.known)}"
+    text = f"Known: {known}. Novel: {scenario.novel_source}{classes(scenario.novel)}. Net: {scenario.net}"
+    if scenario.batch_known is not None:
+        text += f". Batch: {scenario.batch_known:,} known and {scenario.batch_novel:,} novel images"
+    return text
+
+
+def _legend(rows: Sequence[dict[str, Any]]) -> str:
+    seeds = len({row["seed"] for row in rows})
+    spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    return (
+        f"AUROC and TNR@95 (the share of known images left alone where 95% of the novel ones are caught), {spread}; a "
+        "seed is a new split, a new classifier and new draws of the method. The batch is what methods may learn from, "
+        "the holdout has the same mixture and no method has seen it. Bold: the best of those that may use as much. "
+        "Paper: AUROC / TNR@95. Seconds: fit and score on one worker, without the classifier that all share.\n"
+    )
+
+
+def _methods(rows: Sequence[dict[str, Any]]) -> list[methods.Method]:
+    used = {row["method"] for row in rows}
+    return [method for name, method in methods.table().items() if name in used]
+
+
+def _cells(values: Sequence[str]) -> str:
+    return f"| {' | '.join(values)} |"
+
+
+def _bold(figure: Spread | None) -> str:
+    return "–" if figure is None else f"**{figure}**" if figure.best else str(figure)
+
+
+def _save(path: Path, text: str) -> None:
+    with files.replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8")

@@ -1,0 +1,65 @@
+"""The paper itself: members fine-tuned to call the whole batch c, each with its own c, early-stopped on V.
+
+Tifrea, Stavarache & Yang, UAI 2022. On known images S and V keep the members from following their labels, so they
+agree; on novel ones nothing does. Score: the mean over pairs of members of the TV distance between their softmax
+outputs, in [0, 1].
+
+The members are those of the product (`erd.ensemble`), with the same seeds: "erd" gives the same bits as a run with
+`finetune.keep=best` and `detect.calibration=paper`. "erd++" trains each member from random weights on the pretraining
+schedule, so it does not see the classifier.
+"""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from erd.data.batches import Mixture, Rows
+from erd.disagreement import disagreement
+from erd.ensemble import CURVES, draw_labels, finetune_member
+from erd.methods import Data, Detector, method
+from erd.params import Finetune, Training
+from erd.training import predict
+
+PAPER = "Tifrea, Stavarache & Yang, UAI 2022"
+FORMULA = "mean over i < j of TV(f_i(x), f_j(x)); f_c fine-tuned on S ∪ {(x, c): x ∈ U}"
+
+
+def members(data: Data, *, keep: str, random: bool = False) -> Detector:
+    """An ensemble of which each member is kept as `finetune.keep` would; `random`: from random weights."""
+    settings = data.settings
+    schedule = settings.pretrain if random else settings.finetune
+    recipe = {name: getattr(schedule, name) for name in Training.model_fields}
+    finetune = Finetune(
+        **recipe, ema_steps=settings.finetune.ema_steps, keep=keep, init="random" if random else "pretrained"
+    )
+    curves = torch.full((len(data.batch),), CURVES.index("batch"), dtype=torch.int8)
+    labels = draw_labels(settings.finetune, data.classes, settings.seed)
+    nets = []
+    for label in labels:
+        start = data.net() if random else copy.deepcopy(data.classifier)
+        train, val = ((part.images, part.labels) for part in (data.train, data.val))
+        model, result = finetune_member(start, label, train, [(data.batch, curves)], val, finetune, settings.seed)
+        nets.append((model, result.snapshots))
+
+    def score(images: Rows) -> Tensor:
+        rows = Mixture(images, device=data.device)
+        return disagreement(torch.stack([predict(model, snapshots, rows) for model, snapshots in nets]), "tv")
+
+    return Detector(score)
+
+
+@method("erd", paper=PAPER, formula=FORMULA, setting="semi-supervised", sees=("train", "val", "classifier", "batch"))
+def erd(data: Data) -> Detector:
+    return members(data, keep="best")
+
+
+@method(
+    "erd++",
+    paper=PAPER,
+    formula=f"{FORMULA}, from random weights",
+    setting="semi-supervised",
+    sees=("train", "val", "batch"),
+)
+def erd_from_scratch(data: Data) -> Detector:
+    return members(data, keep="best", random=True)

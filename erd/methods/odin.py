@@ -1,0 +1,50 @@
+"""ODIN: a hot softmax after a small step of the image towards the class it is taken for; known images gain more by it.
+
+Score: 1 − max_y softmax(f(x̂)/T)_y with x̂ = x − ε sign(∇_x −log max_y softmax(f(x)/T)_y), ε in units of pixel values
+0..1. The paper picks T and ε on novel images. Here V alone decides, as in Generalized ODIN (Hsu et al., CVPR 2020): T
+stays at the 1000 both papers end with, and of the latter's grid (and 0) ε is the one with which V's images are surest.
+An MLP's images grow surer with every step, so there the rule takes the largest of the grid.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from erd.data.batches import Mixture, Rows, in_order
+from erd.methods import Data, Detector, method
+from erd.methods._features import BATCH, descend
+from erd.models import Classifier
+
+TEMPERATURE = 1000.0
+STEPS = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08)
+
+
+@method(
+    "odin",
+    paper="Liang et al., ICLR 2018; ε from V as Hsu et al., CVPR 2020",
+    formula="1 − max_y softmax(f(x̂)/T)_y,  x̂ = x + ε sign(∇_x log max_y softmax(f(x)/T)_y)",
+    setting="unsupervised",
+    sees=("val", "classifier"),
+)
+def fit(data: Data) -> Detector:
+    step = min(STEPS, key=lambda step: score(data, data.val.images, step).mean().item())
+    return Detector(partial(score, data, step=step))
+
+
+def score(data: Data, images: Rows, step: float) -> Tensor:
+    data.classifier.eval()
+    batches = in_order(Mixture(images, device=data.device), BATCH)
+    return torch.cat([uncertainty(data.classifier, batch.float(), step) for batch in batches])
+
+
+def uncertainty(model: Classifier, images: Tensor, step: float) -> Tensor:
+    def loss(images: Tensor) -> Tensor:
+        logits = model(images) / TEMPERATURE
+        return F.cross_entropy(logits, logits.argmax(1), reduction="none")
+
+    moved = descend(loss, images, step) if step else images
+    with torch.inference_mode():
+        # At this temperature the classes' probabilities differ in the third digit: float32 would blur them.
+        return 1 - (model(moved).double() / TEMPERATURE).softmax(1).amax(1).cpu()
