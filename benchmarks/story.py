@@ -33,8 +33,8 @@ def main() -> None:
     arguments = parser.parse_args()
     told = {}
     for seed in range(arguments.first, arguments.first + arguments.seeds):
-        settings = settings_for(scenario=arguments.scenario, data=arguments.data,
-                                overrides=[f"seed={seed}", f"alarm.looks={arguments.weeks}", *arguments.set])  # fmt: skip
+        asked = [f"seed={seed}", f"alarm.looks={arguments.weeks}", *arguments.set]
+        settings = settings_for(scenario=arguments.scenario, data=arguments.data, overrides=asked)
         with TemporaryDirectory() as workspace:
             told[seed] = simulate(settings, arguments.weeks, Path(workspace), lambda week: show(week, arguments.json))
     print(json.dumps({"scenario": arguments.scenario, "q": settings.detect.fdr} | judged(told)))

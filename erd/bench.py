@@ -299,7 +299,7 @@ def run(plan: Plan, each: Each) -> list[dict[str, Any]]:
             if (before := cell.before()).get("key") == keys[number]:
                 records[number] = before
         todo = sorted(set(keys) - set(records), key=lambda number: _expected(plan.cells[number]), reverse=True)
-        log.info("%d cells, %d of them done before", len(plan.cells), len(records))
+        log.info("%d cells to do, %d are done already", len(todo), sum("key" in record for record in records.values()))
         sending = Sending()
         for number in sorted(records):
             sending.add(plan.cells[number], records[number])
@@ -329,9 +329,7 @@ def side_by_side(workers: compute.Workers) -> Each:
                 return error
         return None
 
-    def each(
-        function: Callable[..., Any], jobs: Sequence[tuple[tuple[Any, ...], str]]
-    ) -> Iterator[tuple[int, Any]]:
+    def each(function: Callable[..., Any], jobs: Sequence[tuple[tuple[Any, ...], str]]) -> Iterator[tuple[int, Any]]:
         if workers.run.runner == "serial":
             yield from ((number, call(function, arguments)) for number, (arguments, _) in enumerate(jobs))
             return
@@ -406,7 +404,9 @@ def _lock(stack: contextlib.ExitStack, folder: Path) -> None:
     except RunError as error:
         if not isinstance(error.__context__, BlockingIOError):
             raise
-        raise RunError(f"another bench is working in {folder}; wait for it, or give this one another --folder") from None
+        raise RunError(
+            f"another bench is working in {folder}; wait for it, or give this one another --folder"
+        ) from None
 
 
 def _expected(cell: Cell) -> tuple[float, int]:
@@ -422,6 +422,8 @@ def row_of(cell: Cell, record: dict[str, Any]) -> dict[str, Any]:
     nothing = {name: dict.fromkeys(FIGURES) for name in ("batch", "holdout")}
     figures = record.get("figures", nothing)
     where = scenario.evaluated_on
+    if figures[where]["auroc"] is None and figures["batch"]["auroc"] is not None:  # the user wanted no holdout
+        where = "batch"
     quoted = paper.of(scenario.name, method.name)
     return {
         "scenario": scenario.name,

@@ -117,6 +117,8 @@ def sync(arguments: argparse.Namespace) -> dict[str, Any]:
     if not tracking.sync(folder):
         raise RunError(f"not all of {folder.root} could be sent to {tracking.location()}; try again when it answers")
     record = tracking.read(folder) or record
+    if folder.retrospect.exists():
+        tracking.send_review(folder)
     version = None
     if record.status == "FINISHED":
         registered = registry.register(settings, folder)
@@ -193,12 +195,16 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     """What experts said about a batch, into the library; or out of it again."""
     from dataclasses import asdict
 
-    from erd import incorporate
+    from erd import history, incorporate, tracking
 
     folder = _folder(arguments)
     if not folder.batch.exists():
         raise UserError(f"there is no batch '{arguments.batch}' in {folder.root.parent}")
     done = incorporate.take_back(folder) if arguments.undo else incorporate.incorporate(folder)
+    history.keep(folder)
+    if folder.tracked.exists():
+        tracking.send_review(folder)
+    page = history.write(folder.root.parent)
     if not arguments.json:
         if arguments.undo:
             print(f"{done.removed:,} images of {arguments.batch} are labelled images no more")
@@ -210,7 +216,31 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
             print(f"class '{name}' has {count:,} images, too few to be learned yet (data.least)")
         if done.disagreed:
             print(f"{done.disagreed:,} images left out: reviewers call them different things")
+        print(f"history  {page}")
     return asdict(done)
+
+
+def history(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All batches of the workspace, looked back on."""
+    from erd import history
+
+    page = history.write()
+    weeks = history.weeks()
+    if not arguments.json:
+        shown = (
+            "batch",
+            "images",
+            "alarm_p",
+            "flagged",
+            "flags_reviewed",
+            "flag_precision",
+            "audit_recall",
+            "accuracy",
+        )
+        if weeks:
+            _table([{name: _short(week.get(name)) for name in shown} for week in weeks])
+        print(f"history  {page}")
+    return {"history": page.as_posix(), "weeks": weeks}
 
 
 def simulate(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -342,6 +372,10 @@ def _table(rows: Sequence[dict[str, Any]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def _short(value: Any) -> Any:
+    return f"{value:.3g}" if isinstance(value, float) else value
+
+
 def _ranges(numbers: Sequence[int] | None) -> str:
     if numbers is None:
         return "all"
@@ -396,6 +430,7 @@ def _parser() -> argparse.ArgumentParser:
     learned = command("incorporate", incorporate, "add what experts said about a batch to the labelled images")
     learned.add_argument("--batch", metavar="B", required=True)
     learned.add_argument("--undo", action="store_true", help="take the batch's images back out")
+    command("history", history, "a page of all batches: alarms, flags, what experts said of them, accuracy")
     story = command("simulate", simulate, "live through weeks in which a new class appears")
     story.add_argument("--weeks", metavar="N", type=int, default=8)
     with_settings(story)

@@ -18,7 +18,11 @@ def add(
     """Tell the parser of `erd.cli` about them."""
     many = command("bench", bench, "compare novelty detectors: scenarios × methods × seeds")
     many.add_argument(
-        "--scenario", metavar="S", action="append", default=[], help="repeatable (default: digits-near); `erd scenarios`"
+        "--scenario",
+        metavar="S",
+        action="append",
+        default=[],
+        help="repeatable (default: digits-near); `erd scenarios`",
     )
     many.add_argument(
         "--method", metavar="M", action="append", default=[], help="repeatable (default: all); `erd methods`"
@@ -83,5 +87,7 @@ def methods(arguments: argparse.Namespace) -> dict[str, Any]:
             print(f"{setting}")
             for row in rows:
                 if row["setting"] == setting:
-                    print(f"  {row['name']:<22} {row['formula']}\n{'':24} {row['paper']}; sees {', '.join(row['sees'])}")
+                    print(
+                        f"  {row['name']:<22} {row['formula']}\n{'':24} {row['paper']}; sees {', '.join(row['sees'])}"
+                    )
     return {"methods": rows}

@@ -157,13 +157,7 @@ def story(weeks: Sequence["Week"], level: float) -> Figure:
     mixture.bar(week, 100 * learned, bottom=100 * table["true_share"], color=KNOWN, label="new class, known by now")
     mixture.set_ylabel("% of the images")
 
-    alarms.axhline(level, color=FAINT, linestyle=":", label="rings below")
-    alarms.plot(week, table["alarm_p"], color=NEUTRAL, linewidth=1)
-    rang = table["alarm"].to_numpy()
-    alarms.plot(week[~rang], table["alarm_p"][~rang], "o", color=NEUTRAL, label="no alarm")
-    alarms.plot(week[rang], table["alarm_p"][rang], "o", color=NOVEL, label="alarm")
-    alarms.set_yscale("log")
-    alarms.set_ylabel("alarm, p-value")
+    _alarms(alarms, week, table, level)
 
     right = (table["flagged"] * table["precision"].astype(float).fillna(0)).round()
     flags.bar(week, right, color=NOVEL, label="flagged, novel")
@@ -174,10 +168,57 @@ def story(weeks: Sequence["Week"], level: float) -> Figure:
     known.plot(week, 100 * table["accuracy"], "o-", color=NEUTRAL, label="all images of the week")
     known.plot(week, 100 * table["new_class_accuracy"].astype(float), "o-", color=KNOWN, label="the new class")
     known.set(ylabel="classifier right, %", xlabel="week", ylim=(0, 104), xticks=week)
-    for panel in (mixture, alarms, flags, known):
+    _legends(mixture, alarms, flags, known)
+    return figure
+
+
+def history(weeks: Sequence[Mapping[str, object]]) -> Figure:
+    """The batches of a stream, one after another: alarm, flags, what experts said of them, the classifier."""
+    figure = Figure(figsize=(7.2, 7.4), layout="constrained")
+    alarms, flags, rates, known = figure.subplots(4, 1, sharex=True)
+    reviewed = ("flags_reviewed", "flag_precision", "audit_recall", "audit_false_positives", "accuracy_before")
+    table = pd.DataFrame(weeks).reindex(columns=[*weeks[0], *(name for name in reviewed if name not in weeks[0])])
+    figures = {name: table[name].astype(float) for name in ("images", "flagged", "accuracy", *reviewed)}
+    week = np.arange(1, len(table) + 1)
+
+    _alarms(alarms, week, table, float(table["alarm_level"].iloc[-1]))
+
+    looked_at = figures["flags_reviewed"].fillna(0)
+    right = (looked_at * figures["flag_precision"].fillna(0)).round()
+    flags.bar(week, right, color=NOVEL, label="flagged, novel")
+    flags.bar(week, looked_at - right, bottom=right, color=KNOWN, label="flagged, known")
+    flags.bar(week, figures["flagged"] - looked_at, bottom=looked_at, color="#d5d5d5", label="flagged, not looked at")
+    flags.set_ylabel("images")
+
+    rates.plot(week, 100 * figures["flag_precision"], "o-", color=NOVEL, label="of the flags, novel")
+    rates.plot(week, 100 * figures["audit_recall"], "s--", color=NEUTRAL, label="audit: novel, flagged")
+    rates.plot(week, 100 * figures["audit_false_positives"], "^:", color=KNOWN, label="audit: known, flagged")
+    rates.set(ylabel="%, by experts", ylim=(-4, 104))
+
+    known.plot(week, 100 * figures["accuracy_before"], "o--", color=FAINT, label="the classifier before")
+    known.plot(week, 100 * figures["accuracy"], "o-", color=KNOWN, label="the week's classifier")
+    known.set(ylabel="classifier right, %")
+    turned = {"rotation": 45, "ha": "right"} if len(table) > 5 else {}
+    known.set_xticks(week, table["batch"], **turned)
+    _legends(alarms, flags, rates, known)
+    return figure
+
+
+def _alarms(axes: Axes, week: np.ndarray, table: pd.DataFrame, level: float) -> None:
+    """The alarm's p-values, and which of them rang."""
+    rang, p = table["alarm"].to_numpy(bool), table["alarm_p"].to_numpy(float)
+    axes.axhline(level, color=FAINT, linestyle=":", label="rings below")
+    axes.plot(week, p, color=NEUTRAL, linewidth=1)
+    axes.plot(week[~rang], p[~rang], "o", color=NEUTRAL, label="no alarm")
+    axes.plot(week[rang], p[rang], "o", color=NOVEL, label="alarm")
+    axes.set_yscale("log")
+    axes.set_ylabel("alarm, p-value")
+
+
+def _legends(*panels: Axes) -> None:
+    for panel in panels:
         panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         _plain(panel)
-    return figure
 
 
 def _showable(image: torch.Tensor) -> np.ndarray:

@@ -5,19 +5,18 @@ are drawn like next week's known ones; flagged images are not, they were picked 
 """
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from erd import files, params
+from erd import params
 from erd.data import ingest as packing
 from erd.data import library
 from erd.data.library import Library
 from erd.errors import RunError, UserError
-from erd.review.answers import Answer, Answers, agreed
+from erd.review.answers import Answer, Answers, agreed, audited
 from erd.rundir import RunDir
 
 
@@ -40,7 +39,7 @@ def incorporate(run: RunDir, place: Path = library.PLACE) -> Incorporated:
     settled, disputed = agreed(answers)
     before = library.read(place)
     rest = before.take(~before.of_batch(run.batch_name))
-    after = rest.joined(_arrived(run, settled, _drawn(answers)))
+    after = rest.joined(_arrived(run, settled, audited(answers)))
     return Incorporated(
         added=len(after) - len(rest),
         removed=len(before) - len(rest),
@@ -83,42 +82,8 @@ def _arrived(run: RunDir, settled: dict[str, Answer], drawn: set[str]) -> Librar
     return Library(images[rows].numpy(), table)
 
 
-def _drawn(answers: Iterable[Answer]) -> set[str]:
-    """Images that were answered about in the audit."""
-    return {answer.image for answer in answers if answer.list == "audit"}
-
-
 def _save(grown: Library, place: Path) -> str | None:
     if not len(grown):
         raise RunError(f"that would leave no labelled image in {place}")
     hashes = library.save(grown, place)
     return hashes.get(library.packed(place).as_posix())
-
-
-# What the answers say about the week, afterwards.
-
-
-def retrospect(run: RunDir) -> dict[str, float | int | None]:
-    """How good the flags were, by what experts said: precision of those looked at, recall among the audited."""
-    answers = Answers(run.answers).current()
-    settled, _ = agreed(answers)
-    known = set(files.load_json(run.ingested)["classes"])
-    scores = pd.read_parquet(run.scores).set_index("id")
-
-    def novel(image: str) -> bool:
-        answer = settled[image]
-        return answer.kind == "class" and answer.label not in known
-
-    judged = [image for image, answer in settled.items() if answer.kind != "bad" and image in scores.index]
-    looked_at = [image for image in judged if scores.at[image, "flagged"]]
-    drawn = _drawn(answers)
-    audited = [image for image in judged if image in drawn]
-    caught = [bool(scores.at[image, "flagged"]) for image in audited if novel(image)]
-    return {
-        "reviewed": len(judged),
-        "flags_reviewed": len(looked_at),
-        "flag_precision": float(np.mean([novel(image) for image in looked_at])) if looked_at else None,
-        "audited": len(audited),
-        "audit_novel": len(caught),
-        "audit_recall": float(np.mean(caught)) if caught else None,
-    }

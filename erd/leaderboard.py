@@ -70,6 +70,16 @@ class Table:
     evaluated_on: str
     groups: dict[str, list[Line]]  # by setting
 
+    @property
+    def notes(self) -> list[str]:
+        """Each once, with the methods it is about."""
+        about: dict[str, list[str]] = {}
+        for group in self.groups.values():
+            for line in group:
+                for note in line.notes:
+                    about.setdefault(note, []).append(line.method)
+        return [f"{', '.join(names)}: {note}" for note, names in about.items()]
+
 
 def write(rows: list[dict[str, Any]], folder: Path) -> list[Path]:
     """All three forms; returns where they are."""
@@ -119,7 +129,6 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     for table in tables(rows):
         headings = ["method", *(heading for heading, _ in COLUMNS.values()), f"paper ({table.evaluated_on})", "seconds"]
         lines = [f"## {table.scenario}", "", table.about, "", _cells(headings), "|---" * len(headings) + "|"]
-        notes: list[str] = []
         for setting, group in table.groups.items():
             lines.append(_cells([f"*{setting}*: {SETTINGS[setting]}", *[""] * (len(headings) - 1)]))
             for line in group:
@@ -127,8 +136,9 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
                 mark = " (quoted)" if line.quoted else ""
                 took = "–" if line.seconds is None else duration(line.seconds)
                 lines.append(_cells([f"{line.method}{mark}", *figures, line.paper, took]))
-                notes += [f"- {line.method}: {note}" for note in line.notes]
-        parts.append("\n".join(lines + ([""] + notes if notes else [])) + "\n")
+        if table.notes:
+            lines += ["", *(f"- {note}" for note in table.notes)]
+        parts.append("\n".join(lines) + "\n")
     if others := reported(rows):
         headings = ["method", "as reported by", *others[0]["figures"]]
         lines = ["## Reported by others", "", OTHERS_TEXT, "", _cells(headings), "|---" * len(headings) + "|"]

@@ -80,6 +80,7 @@ class Training(Block):
 
 
 class Pretrain(Training):
+    balance: bool | None = None
     threads: Positive | None = None
 
 
@@ -154,6 +155,11 @@ class Settings(Block):
     track: Track = Track()
     registry: Registry = Registry()
     run: Run = Run()
+
+    @property
+    def stream(self) -> str:
+        """What batches belong together, week after week: an experiment of MLflow, a ledger of alarms."""
+        return self.track.experiment or self.data.scenario
 
     @property
     def scenario_name(self) -> str:

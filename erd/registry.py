@@ -2,8 +2,9 @@
 
     register(settings, run)      # a new version, `challenger`; `champion` too where it is as good as the present one
 
-The gate compares what a run says of itself: the classifier's accuracy on V, and the AUROC where the truth is known.
-Both may be worse than the champion's by what params.yaml allows, since another week's images are not the same images.
+The gate compares the classifiers' accuracy, and the AUROC where the truth is known. Both may be worse than the
+champion's by what params.yaml allows. Where the champion's run is still in the workspace, both classifiers are asked
+about the same images: else a new class, which is hard at first, would keep out the only classifier that knows it.
 """
 
 import json
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import erd
-from erd import files, stages, tracking
+from erd import files, learned, stages, tracking
 from erd.data import ingest as packing
 from erd.params import Registry, Settings
 from erd.rundir import RunDir
@@ -72,7 +73,7 @@ def register(settings: Settings, run: RunDir) -> Registered:
         else:
             model_id = _log(client, settings, run, record, name)
             version = _create_version(client, name, model_id, run, record.run_id)
-        return _decide(client, settings.registry, version)
+        return _decide(client, settings, run, version)
     except Exception as error:  # the run's results are on disk: no trouble with the registry may end it
         trouble = f"did not take the model: {tracking.one_line(error)}"
         if tracking.unreachable(error):
@@ -88,7 +89,7 @@ def gate(mine: Mapping[str, str], champion: Mapping[str, str], allowed: Registry
         return False, "the champion has no figures to compare with: it was registered by hand"
     said = []
     for figure, words, drop in (
-        ("val_accuracy", "accuracy on validation images", allowed.accuracy_drop),
+        ("val_accuracy", "accuracy of the classifier", allowed.accuracy_drop),
         ("auroc", "AUROC on its batch", allowed.auroc_drop),
     ):
         if figure not in mine or figure not in champion:
@@ -166,7 +167,7 @@ def _create_version(client: "MlflowClient", name: str, model_id: str, run: RunDi
     return version
 
 
-def _decide(client: "MlflowClient", allowed: Registry, version: "ModelVersion") -> Registered:
+def _decide(client: "MlflowClient", settings: Settings, run: RunDir, version: "ModelVersion") -> Registered:
     """Aliases and the reason, the last of which says that it was decided: such a version is left as it is."""
     name, number = version.name, str(version.version)
     if "reason" in version.tags:
@@ -177,13 +178,27 @@ def _decide(client: "MlflowClient", allowed: Registry, version: "ModelVersion") 
     if champion is None or str(champion.version) == number:
         passed, reason = True, "there is no other champion"
     else:
-        passed, reason = gate(version.tags, champion.tags, allowed)
+        passed, reason = gate(*_comparable(settings, run, version.tags, champion.tags), settings.registry)
     if passed:
         client.set_registered_model_alias(name, CHAMPION, number)
     client.update_model_version(name, number, f"{reason[0].upper()}{reason[1:]}.")
     client.set_model_version_tag(name, number, "gate", "passed" if passed else "not passed")
     client.set_model_version_tag(name, number, "reason", reason)
     return Registered(name, int(number), CHAMPION if passed else CHALLENGER, reason)
+
+
+def _comparable(
+    settings: Settings, run: RunDir, mine: Mapping[str, str], champion: Mapping[str, str]
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """The figures of both, with accuracies on the same images where that can be had."""
+    other = RunDir(run.root.parent / champion["batch"]) if "batch" in champion else run
+    if other.root == run.root or not learned.fits(other, run):
+        return mine, champion
+    found = learned.side_by_side(settings, run, other)
+    if found.accuracy is None or found.accuracy_before is None:
+        return mine, champion
+    now, before = f"{found.accuracy}", f"{found.accuracy_before}"
+    return {**mine, "val_accuracy": now}, {**champion, "val_accuracy": before}
 
 
 def _champion(client: "MlflowClient", name: str) -> "ModelVersion | None":

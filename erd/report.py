@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from erd import files, params
+from erd import files, learned, params
 from erd.data import ingest as packing
 from erd.rundir import RunDir
 
 SHOWN = 100  # rows of the table of flagged images; all are in scores.parquet
-FIGURES = {  # in reading order
+FIGURES = {
     "most_novel": "The images on which the members disagree most",
     "scores": "Scores of the batch, and of known images for comparison",
     "learning_curves": "How the members learned",
@@ -29,16 +29,17 @@ def write(run: RunDir) -> Path:
     metrics = files.load_json(run.metrics)
     listed = flagged(run)
     aside = pd.read_csv(run.quarantine)
-    page = _template().render(
+    page = template("report.html").render(
         headline=headline(metrics),
         alarm=alarm(metrics),
         confidence=params.read(run.settings).detect.confidence,
         metrics=metrics,
-        figures=[
-            {"title": title, "data": base64.b64encode(path.read_bytes()).decode()}
+        figures={
+            name: {"title": title, "data": base64.b64encode(path.read_bytes()).decode()}
             for name, title in FIGURES.items()
             if (path := run.figures / f"{name}.png").exists()
-        ],
+        },
+        learned=learned.read(run),
         next=advice(metrics),
         flagged=_with_pictures(listed.head(SHOWN), run),
         aside=aside.head(SHOWN).to_dict("records"),
@@ -87,22 +88,20 @@ def alarm(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def advice(metrics: Mapping[str, Any]) -> list[str]:
-    """What to do next, in the order of doing it."""
+def advice(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What to do next, in the order of doing it: a sentence, and the command."""
     review = f"erd review --batch {metrics['batch']}"
     if metrics["flagged"]:
-        first = f"Look at the flagged images and say what they are: {review}"
+        first = "Look at the flagged images and say what they are:"
     elif metrics["alarm"]:
         some = math.ceil(metrics["novel_share"] * metrics["images"])
         first = (
             f"Something is novel, but no single image can be flagged at this error rate: look at the {some:,} images "
-            f"with the highest scores: {review}"
+            "with the highest scores:"
         )
     else:
-        first = (
-            f"Nothing has to be done. The audit, some random images of the batch, keeps the calibration fresh: {review}"
-        )
-    return [first, f"Let the classifier learn what was said: erd incorporate --batch {metrics['batch']}"]
+        first = "Nothing has to be done. The audit, some random images of the batch, keeps the calibration fresh:"
+    return [(first, review), ("Let the classifier learn what was said:", f"erd incorporate --batch {metrics['batch']}")]
 
 
 def _with_pictures(listed: pd.DataFrame, run: RunDir) -> list[dict[str, Any]]:
@@ -120,6 +119,6 @@ def _one_in(rate: float) -> str:
     return f"1 in {1 / rate:.0f}"
 
 
-def _template() -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
     folder = Path(__file__).with_name("templates")
-    return jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True).get_template("report.html")
+    return jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True).get_template(name)

@@ -7,6 +7,7 @@ from erd.params import Settings
 
 RUNS = Path("runs")
 ALARMS = RUNS / "alarms.json"  # the ledger of all looks in the workspace
+HISTORY = RUNS / "history.html"
 SALT = Path(".erd") / "salt"  # of patients' pseudonyms: who has it can test a guess, so it stays out of git and logs
 
 
@@ -109,6 +110,10 @@ class RunDir:
         return self.root / "metrics.json"
 
     @property
+    def learned(self) -> Path:
+        return self.root / "learned.json"  # accuracy per class, of this classifier and the one before
+
+    @property
     def report(self) -> Path:
         return self.root / "report.html"
 
@@ -128,6 +133,10 @@ class RunDir:
     @property
     def answers(self) -> Path:
         return self.review / "answers.jsonl"  # what reviewers said; only ever appended to
+
+    @property
+    def retrospect(self) -> Path:
+        return self.review / "retrospect.json"  # how good the flags were, by what reviewers said
 
     @property
     def neighbours(self) -> Path:

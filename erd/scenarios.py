@@ -167,6 +167,7 @@ def resolve(settings: Settings) -> Settings:
     weekly = scenario.name == "own" and settings.data.source in (None, "library")
     if weekly and settings.data.batch and not settings.data.novel:  # with novel classes it is a trial
         decided["data.inbox"] = f"inbox/{settings.data.batch}"
+    decided["pretrain.balance"] = scenario.name == "own"  # public sets have as many of each
     if net == "mlp":
         decided["pretrain.threads"] = 1  # its steps are too small to share
     asked = settings.model_dump()

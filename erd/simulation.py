@@ -145,6 +145,7 @@ def _weekly(settings: Settings, place: Path, inbox: Path, week: str) -> Settings
             "data.path": str(place),
             "data.inbox": str(inbox),
             "data.batch": week,
+            "pretrain.balance": True,  # as for one's own images
             "data.settle": 0,  # nobody else writes there
         }
     )

@@ -30,9 +30,10 @@ from erd.models import Classifier
 from erd.params import Settings
 from erd.rundir import RunDir
 from erd.seeds import derive
-from erd.training import Examples, Fit, Recipe, State, fit, predict
+from erd.training import Examples, Fit, Loss, Recipe, State, fit, predict
 
 log = logging.getLogger("erd")
+HEAVIEST = 10.0  # an image of a rare class weighs at most as much as so many others: a few must not decide everything
 COMPARED = ("entropy", "max_softmax")  # columns of scores.parquet that are evaluated beside the score
 
 
@@ -96,6 +97,7 @@ def pretrain(settings: Settings, run: RunDir) -> Done:
                 recipe,
                 torch.Generator().manual_seed(derive(settings.seed, "pretrain")),
                 checkpoint=run.checkpoint(run.pretrained),
+                loss=_balanced(labeled.labels_of("train"), device) if settings.pretrain.balance else None,
                 fingerprint=key,
                 on_epoch=on_epoch,
             )
@@ -369,6 +371,13 @@ def _weights(settings: Settings) -> Path | None:
     if settings.model.weights and not Path(settings.model.weights).is_file():
         raise UserError(f"there is no file of weights at {settings.model.weights}; correct model.weights")
     return Path(settings.model.weights) if settings.model.weights else None
+
+
+def _balanced(labels: torch.Tensor, device: torch.device) -> Loss:
+    """Cross-entropy in which a class counts the same however many images it has, up to HEAVIEST times its own."""
+    counts = torch.bincount(labels).double()
+    weight = (counts.mean() / counts).clamp_max(HEAVIEST).float().to(device)
+    return lambda logits, target, part: torch.nn.functional.cross_entropy(logits, target, weight)
 
 
 def _channel_statistics(rows: Rows) -> tuple[list[float], list[float]]:

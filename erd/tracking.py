@@ -16,6 +16,7 @@ import getpass
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import time
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from erd import files, report
+from erd import files, learned, report
 from erd.errors import RunError, UserError
 from erd.params import HERE, Settings
 from erd.rundir import RunDir
@@ -42,7 +43,7 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 # Settings that are no parameters.
 UNSENT: dict[str, Any] = HERE | {"run": True, "review": True, "track": True, "registry": True}
-ARTIFACTS = ("scores.parquet", "metrics.json", "quarantine.csv", "settings.json", "report.html")
+ARTIFACTS = ("scores.parquet", "metrics.json", "learned.json", "quarantine.csv", "settings.json", "report.html")
 SECTIONS = {  # how a key of metrics.json begins → its metric: MLflow draws a section of charts for each prefix
     "holdout_": "holdout/",
     "max_softmax_": "baseline/max_softmax_",
@@ -53,6 +54,7 @@ SECTIONS = {  # how a key of metrics.json begins → its metric: MLflow draws a 
 }
 # Keys of metrics.json that are settings, and sent as such.
 ASKED = ("members", "fpr_target", "fdr_target", "catch_target", "alarm_level")
+MOST_CLASSES = 200  # whose accuracies are sent; all are in learned.json
 DIGEST_LENGTH = 36  # MLflow takes no longer one
 PAUSE = 60.0  # seconds without another try in the middle of a run when the server does not answer
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -98,7 +100,7 @@ def begin(settings: Settings, run: RunDir, tags: Mapping[str, str] | None = None
             _attempt(run, old)
         new = Record(
             uri=location(),
-            experiment=settings.track.experiment or settings.data.scenario,
+            experiment=settings.stream,
             name=run.batch_name,
             started=_now(),
             params=flatten(settings),
@@ -182,6 +184,25 @@ def recorded(run_id: str, folder: Path) -> Recorded:
         client.download_artifacts(run_id, name, str(folder))
     hashes = json.loads(tags.get("data_hashes", "{}"))
     return Recorded(tags["batch"], folder, hashes, tags.get("mlflow.source.git.commit"))
+
+
+def send_review(run: RunDir) -> bool:
+    """What experts said of a batch's flags (`erd.history.keep`), as metrics of its run; whether they arrived."""
+    record = read(run)
+    if record is None or record.run_id is None or not run.retrospect.exists():
+        return False
+    from mlflow.entities import Metric
+
+    found = files.load_json(run.retrospect)
+    at = _ms(found.pop("at") or _now())  # the last answer's: sent again it is the same point
+    try:
+        metrics = [Metric(f"review/{name}", float(value), at, 0) for name, value in found.items() if _is_number(value)]
+        _log(connect(), record.run_id, metrics)
+    except Exception as error:
+        log.warning("MLflow at %s did not take the review's figures (%s); `erd sync %s` tries again",
+                    location(), "no answer" if unreachable(error) else one_line(error), run.root)  # fmt: skip
+        return False
+    return True
 
 
 def read(run: RunDir) -> Record | None:
@@ -418,6 +439,7 @@ def _send_results(client: "MlflowClient", run: RunDir, record: Record, run_id: s
     ended = _ms(record.ended or _now())
     figures = {_metric(key): value for key, value in found.items() if _is_number(value) and key not in ASKED}
     figures |= {f"data/{part}": size for part, size in found["sizes"].items()}
+    figures |= _learned(run)
     _log(client, run_id, [Metric(key, float(value), ended, 0) for key, value in figures.items()])
     _log_inputs(client, run, record, run_id)
     for name in ARTIFACTS:
@@ -426,6 +448,18 @@ def _send_results(client: "MlflowClient", run: RunDir, record: Record, run_id: s
     if run.figures.exists():
         client.log_artifacts(run_id, str(run.figures), "figures")
     client.set_tag(run_id, "mlflow.note.content", _summary(found))
+
+
+def _learned(run: RunDir) -> dict[str, float]:
+    """Accuracy per class, of this classifier and the one before."""
+    found = learned.read(run)
+    if found is None:
+        return {}
+    figures = {"classifier/accuracy": found.accuracy, "classifier/accuracy_before": found.accuracy_before}
+    for row in found.classes[:MOST_CLASSES]:
+        name = re.sub(r"[^\w. :-]", "_", row["name"], flags=re.ASCII)  # what MLflow takes in a name
+        figures |= {f"accuracy/{name}": row["now"], f"accuracy_before/{name}": row["before"]}
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _log_inputs(client: "MlflowClient", run: RunDir, record: Record, run_id: str) -> None:

@@ -1,6 +1,6 @@
 """Novelty detectors compared: scenarios × methods × seeds, a task each, and one table of means and spreads.
 
-prefect deployment run 'benchmark/benchmark' -p 'scenarios=["digits-near", "mnist-near"]' -p 'methods=["erd"]' -p seeds=5
+prefect deployment run 'benchmark/benchmark' -p 'scenarios=["mnist-near"]' -p 'methods=["erd", "binary"]' -p seeds=5
 
 The same engine and the same folder as `erd bench`: what either has done the other does not do again, and an
 interrupted benchmark goes on where it was.
@@ -44,7 +44,9 @@ def benchmark(
             log.info("left out, for want of weights (bench.weights): %s", ", ".join(plan.skipped))
     _show(rows, plan.root)
     if failed := [row for row in rows if row["error"]]:
-        raise RunError(f"{len(failed)} of {len(rows)} cells failed, such as {failed[0]['method']}: {failed[0]['error']}")
+        raise RunError(
+            f"{len(failed)} of {len(rows)} cells failed, such as {failed[0]['method']}: {failed[0]['error']}"
+        )
     return rows
 
 
@@ -55,9 +57,7 @@ def _as_tasks(workers: Workers) -> bench.Each:
     def job(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         return workers.call(function, *arguments)
 
-    def each(
-        function: Callable[..., Any], jobs: Sequence[tuple[tuple[Any, ...], str]]
-    ) -> Iterator[tuple[int, Any]]:
+    def each(function: Callable[..., Any], jobs: Sequence[tuple[tuple[Any, ...], str]]) -> Iterator[tuple[int, Any]]:
         named = job.with_options(name=function.__name__)
         futures = {named.submit(name, function, arguments): n for n, (arguments, name) in enumerate(jobs)}
         for future in as_completed(list(futures)):
@@ -68,10 +68,15 @@ def _as_tasks(workers: Workers) -> bench.Each:
 
 def _show(rows: list[dict[str, Any]], folder: Path) -> None:
     """In Prefect's UI: a line a method, and the page."""
-    lines = [
-        {"scenario": table.scenario, "setting": setting, "method": line.method}
-        | {heading: str(line.figures.get(key) or "–") for key, (heading, _) in leaderboard.COLUMNS.items()}
-        | {"paper": line.paper, "seconds": line.seconds and round(line.seconds, 1)}
+    lines: list[dict[str, Any]] = [
+        {
+            "scenario": table.scenario,
+            "setting": setting,
+            "method": line.method,
+            **{heading: str(line.figures.get(key) or "–") for key, (heading, _) in leaderboard.COLUMNS.items()},
+            "paper": line.paper,
+            "seconds": line.seconds and round(line.seconds, 1),
+        }
         for table in leaderboard.tables(rows)
         for setting, group in table.groups.items()
         for line in group

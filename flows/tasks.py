@@ -14,7 +14,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.events import emit_event
 from prefect.tasks import Task
 
-from erd import alarm, files, notify, registry, report, stages, versioning
+from erd import alarm, files, history, learned, notify, registry, report, stages, versioning
 from erd.compute import Workers
 from erd.errors import RunError, WorkerDied
 from erd.params import Settings
@@ -87,12 +87,26 @@ def evaluate(settings: Settings, run: RunDir) -> Done:
     return _tell(stages.evaluate(settings, run))
 
 
+@task(name="compare", cache_policy=NO_CACHE)
+def compare(settings: Settings, run: RunDir) -> None:
+    """What the classifier has learned since the batch before, class by class."""
+    found = learned.compare(settings, run)
+    if found.before is not None and found.accuracy is not None and found.accuracy_before is not None:
+        log.info("classifier: right on %.1f%% of %d images nobody trained on, the one of %s on %.1f%%",
+                 100 * found.accuracy, found.images, found.before, 100 * found.accuracy_before)  # fmt: skip
+        for row in found.classes:
+            before = "new" if row["before"] is None else f"{row['before']:.1%}"
+            now = "–" if row["now"] is None else f"{row['now']:.1%}"
+            log.info("  %s: %s → %s (%d images)", row["name"], before, now, row["images"])
+
+
 @task(name="alarm", cache_policy=NO_CACHE)
 def sound(settings: Settings, run: RunDir) -> bool:
     """Enter this week's look; where it rings for the first time, tell Prefect's automations and the people named."""
     metrics = files.load_json(run.metrics)
-    stream = settings.track.experiment or settings.data.scenario
-    look = alarm.look(ALARMS, stream, run.batch_name, metrics["alarm_p"], settings.alarm.rate, settings.alarm.looks)
+    look = alarm.look(
+        ALARMS, settings.stream, run.batch_name, metrics["alarm_p"], settings.alarm.rate, settings.alarm.looks
+    )
     log.info(report.alarm(metrics))
     if look.first:
         emit_event(
@@ -128,6 +142,7 @@ def register(settings: Settings, run: RunDir) -> Registered:
 
 @task(name="report", cache_policy=NO_CACHE)
 def show(run: RunDir, registered: Registered) -> None:
-    """report.html, and what a person wants to see of the run in Prefect's UI."""
+    """report.html, the page of all weeks, and what a person wants to see of the run in Prefect's UI."""
     report.write(run)
+    history.write(run.root.parent)
     artifacts.show(run, registered)

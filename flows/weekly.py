@@ -1,4 +1,4 @@
-"""The weekly flow: ingest → pretrain → finetune, one task per label, in parallel → score → evaluate → alarm →
+"""The weekly flow: ingest → pretrain → finetune, one task per label, in parallel → score → evaluate → compare → alarm →
 version → register → report.
 
 erd run --batch 2026-W46
@@ -71,6 +71,7 @@ def weekly(
             _finetune(settings, run)
             tasks.score(settings, run)
             tasks.evaluate(settings, run)
+            tasks.compare(settings, run)
             tasks.sound(settings, run)
             hashes = tasks.version(settings, run)
             registered = tasks.register(settings, run)

@@ -106,20 +106,3 @@ def test_an_image_that_is_labelled_already_does_not_enter(run: RunDir, place: Pa
 def test_without_an_answer_it_is_one_sentence(run: RunDir, place: Path) -> None:
     with pytest.raises(UserError, match="nobody has answered anything about 2026-W46: `erd review --batch 2026-W46`"):
         incorporate.incorporate(run, place)
-
-
-def test_precision_is_of_flags_looked_at_and_recall_of_the_audit(run: RunDir) -> None:
-    flagged = pd.read_parquet(run.scores)["flagged"].to_numpy()
-    on, off = np.flatnonzero(flagged), np.flatnonzero(~flagged)
-    for row in on[:3]:
-        say(run, row, "digit 7")
-    say(run, on[3], None, kind="not-novel")
-    say(run, on[4], None, kind="bad")
-    say(run, on[5], "digit 7", on="audit")
-    say(run, off[0], "digit 7", on="audit")
-    say(run, off[1], "digit 1", on="audit")
-    found = incorporate.retrospect(run)
-    assert found["flags_reviewed"] == 5
-    assert found["flag_precision"] == pytest.approx(4 / 5)
-    assert (found["audited"], found["audit_novel"]) == (3, 2)
-    assert found["audit_recall"] == pytest.approx(1 / 2)

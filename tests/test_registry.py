@@ -140,7 +140,7 @@ def test_better_or_about_as_good_becomes_champion_and_worse_stays_challenger(
     worse = weekly("w3", val_accuracy=0.90, auroc=0.99)
     assert not worse.champion
     assert (worse.alias, worse.version) == ("challenger", 3)
-    assert "accuracy on validation images 0.9000, the champion's 0.9200" in worse.reason
+    assert "accuracy of the classifier 0.9000, the champion's 0.9200" in worse.reason
     blind = weekly("w4", val_accuracy=0.92, auroc=0.90)
     assert not blind.champion
     assert "AUROC on its batch 0.9000, the champion's 0.9500" in blind.reason

@@ -19,7 +19,7 @@ from erd.params import Settings
 from erd.scenarios import Scenario, get
 from erd.seeds import derive
 
-MOST = 10_000  # as many as the largest batch; more teach small nets nothing
+MOST = 10_000  # and no more than there are labelled images, or an epoch over them would take most of the time
 SYNTHETIC = "synthetic"
 # What a set shows. Sets of one family hold each other's classes: SVHN's house numbers are digits like MNIST's.
 FAMILIES = {
@@ -42,14 +42,14 @@ class Outliers:
 
 
 def candidates(scenario: Scenario) -> list[str]:
-    """Sets of another family than what is known and what is novel; none for images that nobody told us the family of."""
+    """Sets of another family than what is known and what is novel; none where nobody told the family."""
     taken = {FAMILIES.get(source) for source in (scenario.known_source, scenario.novel_source)}
     return [] if None in taken else [name for name in CANDIDATES if FAMILIES[name] not in taken]
 
 
 def collect(settings: Settings, like: np.ndarray) -> Outliers:
-    """At most MOST images in the size and the colours of `like`, drawn with the seed."""
-    size, colour = like.shape[1], like.ndim == 4
+    """At most MOST images, drawn with the seed, in the size and the colours of the labelled ones, and not more."""
+    count, size, colour = min(MOST, len(like)), like.shape[1], like.ndim == 4
     root = Path(settings.data.root) if settings.data.root else None
     for name in _asked(settings) or candidates(get(settings.data.scenario)):
         try:
@@ -61,9 +61,9 @@ def collect(settings: Settings, like: np.ndarray) -> Outliers:
                 raise
             continue
         order = np.random.default_rng(derive(settings.seed, "outliers")).permutation(len(found))
-        drawn = found[np.sort(order[:MOST])]
+        drawn = found[np.sort(order[:count])]
         return Outliers(name, as_labeled(resized(drawn, size), colour))
-    return Outliers(SYNTHETIC, synthetic(MOST, size, colour, derive(settings.seed, "outliers")))
+    return Outliers(SYNTHETIC, synthetic(count, size, colour, derive(settings.seed, "outliers")))
 
 
 def _asked(settings: Settings) -> list[str]:

@@ -66,7 +66,7 @@ def least_loss(data: Data, outputs: int, loss: Loss, watch: Watch) -> Classifier
     """S and the batch, from scratch on the pretraining schedule: of a few learning rates the one `watch` finds best."""
     recipe, examples = data.pretraining, with_batch(data, data.batch)
     fits = [
-        data.fit(data.net(outputs), examples, replace(recipe, lr=rate * recipe.lr), rate, loss=loss, watch=watch)
+        data.fit(data.net(outputs), examples, replace(recipe, lr=rate * recipe.lr), str(rate), loss=loss, watch=watch)
         for rate in (RATES if searched(data) else RATES[:1])
     ]
     return min(fits, key=lambda model: watch(model)[0])
@@ -88,7 +88,7 @@ def estimated_known_share(data: Data) -> float:
             return data.outputs(model, other)[:, 0], data.outputs(model, data.val.images)[:, 0]
 
         def watch(model: Classifier) -> tuple[float, float]:
-            batch, known = scores(model)  # noqa: B023
+            batch, known = scores(model)
             loss = (F.softplus(-batch).mean() + F.softplus(known).mean()).item() / 2
             return loss, -loss
 

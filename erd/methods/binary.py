@@ -43,6 +43,6 @@ def fit(data: Data) -> Detector:
     for rate, weight in GRID if searched(data) else GRID[:1]:
         recipe = replace(data.pretraining, lr=rate * data.pretraining.lr, monitor="accuracy")
         loss = batch_against_known(weight)
-        fits.append(data.fit(data.net(1), examples, recipe, rate, weight, loss=loss, watch=watch))
+        fits.append(data.fit(data.net(1), examples, recipe, str(rate), str(weight), loss=loss, watch=watch))
     best = max(fits, key=lambda model: watch(model)[1])
     return Detector(lambda images: data.outputs(best, images)[:, 0])

@@ -6,9 +6,10 @@ as a mean over a step,
     CE(g(x), y) for images of S,   λ · DCE(g(x), ŷ(x)) for images of the batch,   λ = 1 / (1 + their number in the step)
     DCE(g, ŷ) = log Σ_y exp g_y − mean over y ≠ ŷ of g_y,   ŷ: what the classifier predicts
 
-so that all of them together weigh less than one image of S. Score: the mean over a few such nets of 1 − softmax(g(x))_ŷ,
-larger = more novel. In the paper each net learns only images that no earlier one contradicts, and an image counts as
-rejected once one does; that ranks no images, so here all nets learn the whole batch and differ in its order.
+so that all of them together weigh less than one image of S. Score: the mean over a few such nets of
+1 − softmax(g(x))_ŷ, larger = more novel. In the paper each net learns only images that no earlier one contradicts, and
+an image counts as rejected once one does; that ranks no images, so here all nets learn the whole batch and differ in
+its order. λ is of a step and not of the whole batch, which may have thousands of images where the paper's have fifty.
 
 `batch_p`: the paper compares the batch with many repetitions on known images, a training each. Here half of V is hidden
 among the batch, predicted labels and all. If nothing is novel its scores and the batch's are exchangeable, so the

@@ -2,11 +2,15 @@
 
 Lee, Yao & Finn, ICLR 2023 ("Diversify and Disambiguate"). Two new heads on the classifier's net, all fine-tuned with
 
-    CE on S of both heads + 10 · KL(mean of p₁ ⊗ p₂ ‖ mean of p₁ ⊗ mean of p₂) + 10 · Σ_i KL(mean of p_i ‖ shares of the classes in S)
+    CE on S of both + λ · [ KL(mean of p₁ ⊗ p₂ ‖ mean of p₁ ⊗ mean of p₂) + Σ_i KL(mean of p_i ‖ class shares in S) ]
 
-with means over the batch's images in a step. The second part is the mutual information of the heads; the third keeps a
+with means over the batch's images in a step. The first KL is the mutual information of the heads; the second keeps a
 head from calling the whole batch one class. Score: TV(p₁(x), p₂(x)), by which the paper ranks images worth a label;
-larger = more novel. The epoch is the best on V, as a mean over the heads.
+larger = more novel.
+
+Where many of the batch are known, a large λ (10 in the paper, whose unlabelled images are nearly all ambiguous) makes
+the heads contradict each other on those. So λ is the one of 10, 1 and 0.1 with the least loss on V, where the heads are
+to be right; the epoch is the best on V too, as a mean over the heads.
 """
 
 import torch
@@ -18,32 +22,29 @@ from erd.methods._trained import KNOWN, mean_of, widened, with_batch
 from erd.methods.mcd import discrepancy, heads_on_val
 from erd.training import Loss
 
-WEIGHT = 10.0  # of both parts
+WEIGHTS = (10.0, 1.0, 0.1)  # λ
 
 
 def divergence(p: Tensor, q: Tensor) -> Tensor:
     return torch.special.xlogy(p, p / q.clamp_min(1e-12)).sum()
 
 
-def dependence(first: Tensor, second: Tensor, chosen: Tensor) -> Tensor:
-    """Mutual information of two heads over the chosen rows of their softmax outputs."""
-    weight = chosen / chosen.sum().clamp_min(1)
-    joint = (first * weight[:, None]).T @ second
-    return divergence(joint, joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True))
+def repulsion(first: Tensor, second: Tensor, shares: Tensor) -> Tensor:
+    """Both KLs, of the heads' softmax outputs on some images."""
+    joint = first.T @ second / len(first)
+    means = joint.sum(1), joint.sum(0)
+    return divergence(joint, torch.outer(*means)) + sum(divergence(mean, shares) for mean in means)
 
 
-def objective(shares: Tensor) -> Loss:
+def objective(weight: float, shares: Tensor) -> Loss:
     def loss(outputs: Tensor, labels: Tensor, part: Tensor) -> Tensor:
         known = part == KNOWN
-        heads = outputs.chunk(2, dim=1)
-        classify = torch.stack(
-            [mean_of(F.cross_entropy(head, labels, reduction="none"), known) for head in heads]
-        ).sum()
+        first, second = outputs.chunk(2, dim=1)
+        classify = F.cross_entropy(first, labels, reduction="none") + F.cross_entropy(second, labels, reduction="none")
+        on_known = mean_of(classify, known)
         if known.all():
-            return classify
-        first, second = (head.softmax(1) for head in heads)
-        balance = sum(divergence(p[~known].mean(0), shares) for p in (first, second))
-        return classify + WEIGHT * (dependence(first, second, ~known) + balance)
+            return on_known
+        return on_known + weight * repulsion(first[~known].softmax(1), second[~known].softmax(1), shares)
 
     return loss
 
@@ -57,8 +58,12 @@ def objective(shares: Tensor) -> Loss:
 )
 def fit(data: Data) -> Detector:
     shares = torch.bincount(data.train.labels, minlength=len(data.classes)) / len(data.train)
-    # Fresh heads: copies of one would have the same gradients and stay the same.
-    model = widened(data, 2 * len(data.classes), copies=0)
-    loss, watch = objective(shares.to(data.device)), heads_on_val(data)
-    model = data.fit(model, with_batch(data, data.batch), data.finetuning, loss=loss, watch=watch)
-    return Detector(lambda images: discrepancy(data.outputs(model, images)) / 2)
+    examples, watch = with_batch(data, data.batch), heads_on_val(data)
+    fits = []
+    for weight in WEIGHTS:
+        # Fresh heads: copies of one would have the same gradients and stay the same.
+        model = widened(data, 2 * len(data.classes), copies=0)
+        loss = objective(weight, shares.to(data.device))
+        fits.append(data.fit(model, examples, data.finetuning, str(weight), loss=loss, watch=watch))
+    best = min(fits, key=lambda model: watch(model)[0])
+    return Detector(lambda images: discrepancy(data.outputs(best, images)) / 2)

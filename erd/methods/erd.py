@@ -10,6 +10,7 @@ schedule, so it does not see the classifier.
 """
 
 import copy
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,10 +23,11 @@ from erd.params import Finetune, Training
 from erd.training import predict
 
 PAPER = "Tifrea, Stavarache & Yang, UAI 2022"
+Keep = Literal["best", "softmax-average", "weight-average", "ema"]
 FORMULA = "mean over i < j of TV(f_i(x), f_j(x)); f_c fine-tuned on S ∪ {(x, c): x ∈ U}"
 
 
-def members(data: Data, *, keep: str, random: bool = False) -> Detector:
+def members(data: Data, *, keep: Keep, random: bool = False) -> Detector:
     """An ensemble of which each member is kept as `finetune.keep` would; `random`: from random weights."""
     settings = data.settings
     schedule = settings.pretrain if random else settings.finetune

@@ -1,6 +1,6 @@
 """Learning with an augmented class: a classifier with one more class for everything novel, without one label of it.
 
-Zhang, Zhao, Ma & Zhou, NeurIPS 2020. With the share θ of known images in the batch, P_novel = (P_U − θ·P_known) / (1 − θ),
+Zhang, Zhao, Ma & Zhou, NeurIPS 2020. With the share θ of known images in the batch, (1 − θ)·P_novel = P_U − θ·P_known,
 so the one-versus-rest risk over the batch's classes, known and novel, is
 
     θ·E_S[Ψ(f, y)] + max(0, E_U[Ψ(f, novel)] − θ·E_S[Ψ(f, novel)]),   Ψ(f, k) = ψ(f_k) + Σ_{i≠k} ψ(−f_i)

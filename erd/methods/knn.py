@@ -1,7 +1,7 @@
 """How far the nearest known images are: the distance to the k-th neighbour in S among normalised features.
 
-k is a thousandth of S: the paper's 50 of CIFAR's 50,000 images and 1,000 of ImageNet's 1.28 million. (It is chosen on a
-validation set there; here nothing is.)
+k is a thousandth of S: the paper's 50 of CIFAR's 50,000 images and 1,000 of ImageNet's 1.28 million. Nothing is
+tuned here.
 """
 
 import torch

@@ -6,7 +6,8 @@ the one that tells held-back halves of the two apart best. So this is an oracle:
 Score: the log odds of being novel.
 
 Lee et al. take the stages of a ResNet or DenseNet; here they are those of the bench's net, of an MLP all hidden layers.
-Covariances are shrunk a little (`_features.Gaussians`), distances standardised before the regression.
+Covariances are shrunk a little (`_features.Gaussians`), distances standardised before the regression, and the noise is
+chosen by AUROC where the authors' code takes TNR@95.
 """
 
 import torch
@@ -16,8 +17,8 @@ from erd import evaluation
 from erd.methods import Data, Detector, method
 from erd.methods._features import LayerDistances, some
 
-NOISES = (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)  # the paper's, of pixel values 0..1
-TOLD = 1000  # images of each kind to choose and weigh with, as in the paper: each costs a gradient a stage and noise
+NOISES = (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)  # of the authors' code, of pixel values 0..1
+TOLD = 1000  # images of each kind to choose and weigh with, as in their code: each costs a gradient a stage and noise
 
 
 @method(

@@ -1,9 +1,9 @@
 """ODIN: a hot softmax after a small step of the image towards the class it is taken for; known images gain more by it.
 
 Score: 1 − max_y softmax(f(x̂)/T)_y with x̂ = x − ε sign(∇_x −log max_y softmax(f(x)/T)_y), ε in units of pixel values
-0..1. The paper picks T and ε on novel images. Here V alone decides, as in Generalized ODIN (Hsu et al., CVPR 2020): T
-stays at the 1000 both papers end with, and of the latter's grid (and 0) ε is the one with which V's images are surest.
-An MLP's images grow surer with every step, so there the rule takes the largest of the grid.
+0..1. The paper picks T and ε on novel images. Here V alone decides, as in Generalized ODIN (Hsu et al., CVPR 2020): of
+its grid (and 0) ε is the one with which V's images are surest. T stays at ODIN's 1000: scores at different T do not
+compare. The images V of an MLP grow surer with every step, so there the rule takes the largest of the grid.
 """
 
 from functools import partial

@@ -23,7 +23,7 @@ from erd.methods import Data, Detector, method
 from erd.methods._features import Gaussians, relative, some
 
 BATCH = 64
-KNOWN = 10_000  # images of S to learn from at most: on a CPU a ViT-B/16 sees about three a second
+KNOWN = 10_000  # images of S to learn from at most: one core gets through less than one a second with a ViT-B/16
 HEAD_WIDTH = 64  # of all ViTs but the huge one; shapes do not tell
 TIMM = {  # its names → torchvision's
     r"^cls_token$": "class_token",

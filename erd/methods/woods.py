@@ -5,8 +5,8 @@ Katz-Samuels, Nakhleh, Nowak & Li, ICML 2022. With the energy E(x) = log Σ_y ex
     minimise mean over U of sigmoid(−g)   subject to   mean over S of sigmoid(g) ≤ α = 0.05   (false alarms)
                                                        CE on S ≤ 2 × what it was before
 
-by the augmented Lagrangian: each constraint c ≤ 0 adds λ·c + ρ/2·c² (or −λ²/2ρ where ρ·c + λ < 0), and after each epoch,
-measured on all of S, λ grows by c and a violated constraint's ρ by half. Score: g(x), larger = more novel.
+by the augmented Lagrangian: each constraint c ≤ 0 adds λ·c + ρ/2·c² (or −λ²/2ρ where ρ·c + λ < 0), and after each
+epoch, measured on all of S, λ grows by c and a violated constraint's ρ by half. Score: g(x), larger = more novel.
 
 w and b are trained with the net, from where 5% of S have g > 0. Of the epochs the one is kept that calls most of the
 batch novel when 5% of V are, which is the authors' criterion on a validation mixture. Theirs are 100 epochs, ours those

@@ -177,6 +177,11 @@ def agreed(answers: Iterable[Answer]) -> tuple[dict[str, Answer], list[str]]:
     return {image: said[-1] for image, said in one.items() if image not in set(disputed)}, disputed
 
 
+def audited(answers: Iterable[Answer]) -> set[str]:
+    """Ids of images that were answered about in the audit."""
+    return {answer.image for answer in answers if answer.list == "audit"}
+
+
 def _events(content: bytes, path: Path) -> tuple[list[Answer | Undo], int]:
     """What the lines that are whole say, and where they end."""
     whole = content.rfind(b"\n") + 1

@@ -1,0 +1,59 @@
+"""Every method there is, on the bundled digits: it works, it tells novel from known, and it plays by the rules.
+
+Methods that need a file of pretrained weights have tests of their own: there is no such file everywhere.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from erd import bench, compute, evaluation, methods
+from erd.bench import Place
+from erd.data import ingest as packing
+from erd.data.batches import Rows
+from erd.rundir import RunDir
+
+METHODS = [method for method in methods.table().values() if "weights" not in method.sees]
+FEW = torch.tensor([300, 7, 41, 12, 199, 100, 5])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """digits-near as the bench deals it, with its classifier and its outliers."""
+    root = tmp_path_factory.mktemp("bench")
+    [cell] = bench.plan([], ["max-softmax"], 1, root=root).cells
+    with compute.threads(1):
+        bench.prepare(cell.place, with_outliers=True)
+        yield cell.place
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_a_method_finds_what_is_novel_and_keeps_to_the_rules(method: methods.Method, place: Place) -> None:
+    ours, theirs = torch.get_rng_state(), str(np.random.get_state())
+    detector = method.fit(bench.hand_out(method, place, torch.device("cpu")))
+    batch, holdout = packing.read(place.run.batch).images, packing.read(place.run.holdout).images
+    scores = {"batch": detector.score(Rows(batch)), "holdout": detector.score(Rows(holdout))}
+    assert (torch.get_rng_state() == ours).all(), "all that is random comes from data.generator"
+    assert str(np.random.get_state()) == theirs
+    found = {}
+    for name, packed in (("batch", place.run.batch), ("holdout", place.run.holdout)):
+        assert scores[name].shape == (360,)
+        assert scores[name].isfinite().all()
+        novel = (pd.read_parquet(RunDir.manifest(packed))["truth"] == "novel").to_numpy()
+        found[name] = evaluation.auroc(scores[name].numpy()[~novel], scores[name].numpy()[novel])
+    assert max(found.values()) > 0.5, found
+
+    few = detector.score(Rows(batch, FEW))
+    spread = scores["batch"].std()
+    assert torch.allclose(few, scores["batch"][FEW], atol=1e-4 * spread.item()), "an image's neighbours change nothing"
+    assert detector.batch_p is None or 0 < detector.batch_p <= 1
+
+
+def test_no_method_is_without_a_test_here() -> None:
+    """A new file is tested without a word to anybody."""
+    files = {path.stem for path in Path(methods.__file__).parent.glob("[a-z]*.py")}
+    assert files == {method.module.rpartition(".")[2] for method in methods.table().values()}

@@ -1,0 +1,142 @@
+"""The tables people read: means and spreads, what is bold, what is quoted, where they are put."""
+
+import statistics
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from erd import files, leaderboard, methods, paper
+from erd.errors import UserError
+from erd.scenarios import get
+
+
+def row(
+    method: str, seed: int = 0, auroc: float | None = 0.9, scenario: str = "fmnist-near", **more: Any
+) -> dict[str, Any]:
+    quoted = paper.of(scenario, method)
+    return {
+        "scenario": scenario, "method": method, "setting": methods.get(method).setting, "seed": seed,
+        "auroc": auroc, "tnr95": auroc, "aupr": auroc, "evaluated_on": get(scenario).evaluated_on,
+        "batch_auroc": auroc, "batch_tnr95": auroc, "holdout_auroc": auroc and auroc - 0.1, "holdout_tnr95": auroc,
+        "seconds": auroc and 12.3, "paper_auroc": quoted and quoted.auroc, "paper_tnr95": quoted and quoted.tnr95,
+        "batch_p": None, "outliers": None, "error": None,
+    } | more  # fmt: skip
+
+
+def cells(text: str, method: str) -> list[str]:
+    """Of the line of a method in the first table that has it."""
+    [line, *_] = [line for line in text.splitlines() if line.startswith(f"| {method} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_a_line_is_mean_and_spread_over_seeds_with_the_papers_figure_beside() -> None:
+    values = [0.95, 0.96, 0.955]
+    text = leaderboard.markdown([row("erd", seed, value) for seed, value in enumerate(values)])
+    spread = f"{statistics.stdev(values):.3f}".lstrip("0")
+    shown = cells(text, "erd")
+    assert shown[1] == f"**.955 ± {spread}**"
+    assert shown[3] == f"**.855 ± {spread}**", "on the holdout"
+    assert shown[5] == ".94 / .67", "the paper's, as SCIENCE.md has it"
+    assert shown[6] == "12"
+    assert "paper (batch)" in text
+    assert "over 3 seeds" in text
+
+
+def test_one_seed_has_no_spread_and_perfect_is_one() -> None:
+    assert cells(leaderboard.markdown([row("erd", auroc=0.9999)]), "erd")[1:3] == ["**1.000**", "**1.00**"]
+
+
+def test_the_best_of_each_setting_is_bold_and_so_is_what_looks_equal() -> None:
+    text = leaderboard.markdown(
+        [row("energy", auroc=0.7), row("max-softmax", auroc=0.6), row("binary", auroc=0.9501), row("erd", auroc=0.9502)]
+    )
+    assert cells(text, "energy")[1] == "**.700**", "though others that may see more are better"
+    assert cells(text, "max-softmax")[1] == ".600"
+    assert cells(text, "binary")[1] == cells(text, "erd")[1] == "**.950**"
+
+
+def test_failures_outliers_and_tests_of_the_batch_are_notes() -> None:
+    rows = [
+        row("oe", 0, outliers="cifar10"),
+        row("oe", 1, None, error="training diverged"),
+        row("dpn", 0, outliers="cifar10"),
+        row("erd", 0, batch_p=0.0123),
+    ]
+    text = leaderboard.markdown(rows)
+    assert "- oe: failed with 1 of 2 seeds: training diverged" in text
+    assert "- oe, dpn: outliers: cifar10" in text or "- dpn, oe: outliers: cifar10" in text
+    assert "- erd: p-value of the whole batch: 0.012" in text
+    assert cells(text, "oe")[1] == "**.900**", "of the seed that did not fail"
+
+
+def test_what_the_paper_says_of_methods_that_are_not_run_is_quoted() -> None:
+    text = leaderboard.markdown([row("erd", scenario="cifar10-near")])
+    quoted = [line for line in text.splitlines() if "(quoted)" in line]
+    figures = paper.figures()
+    there = set(figures[figures["scenario"] == "cifar10-near"]["method"]) - set(methods.table())
+    assert {line.split()[1] for line in quoted} == there
+    assert "vit" in there
+    assert "not run here" in text
+    others = text[text.index("## Reported by others") :]
+    assert cells(others, "csi")[:3] == ["csi", "Tack2020", ".92"]
+    assert "Reported by others" not in leaderboard.markdown([row("erd", scenario="digits-near")])
+
+
+class Page(HTMLParser):
+    """What a browser would load, and the text it would show."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loaded: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loaded += [value or "" for key, value in attributes if key in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_needs_nothing_else_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row("erd", seed, 0.95) for seed in (0, 1)] + [row("oe", 0, None, error="<script>alert(1)</script>")]
+    rows += [row("erd", scenario="mnist-near")]
+    page = Page(leaderboard.html(rows))
+    assert all(link.startswith("#") for link in page.loaded), "only within the page"
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert "<script>alert(1)</script>" in page.text, "as text"
+    assert ".950 ± .000" in page.text
+    assert ".94 / .67" in page.text
+    assert methods.get("erd").formula in page.text
+    assert "prefers-color-scheme: dark" in page.text
+
+
+def test_all_three_files_are_written(tmp_path: Path) -> None:
+    rows = [row("erd")]
+    assert [path.name for path in leaderboard.write(rows, tmp_path)] == ["results.json", "results.md", "results.html"]
+    assert files.load_json(tmp_path / "results.json")["rows"] == rows
+    assert (tmp_path / "results.md").read_text().endswith(leaderboard.markdown(rows))
+
+
+def test_a_page_gets_the_tables_between_its_markers_and_keeps_the_rest(tmp_path: Path) -> None:
+    page = tmp_path / "results.md"
+    page.write_text("# Ours\n\n<!-- bench:begin -->\nold\n<!-- bench:end -->\n\n## By hand\n")
+    for text in ("first\n", "second\n"):
+        leaderboard.into(page, text)
+        assert page.read_text() == f"# Ours\n\n<!-- bench:begin -->\n{text}<!-- bench:end -->\n\n## By hand\n"
+    new = tmp_path / "new.md"
+    leaderboard.into(new, "text\n")
+    assert new.read_text() == "<!-- bench:begin -->\ntext\n<!-- bench:end -->\n"
+
+
+@pytest.mark.parametrize("text", ["no markers", "<!-- bench:end --> <!-- bench:begin -->", "<!-- bench:begin -->"])
+def test_a_page_without_both_markers_in_order_is_left_alone(text: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(UserError, match="has no place for the table"):
+        leaderboard.into(page, "table\n")
+    assert page.read_text() == text
