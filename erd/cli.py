@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erd import __version__
+from erd import __version__, cli_bench
 from erd.errors import UserError
 
 if TYPE_CHECKING:
@@ -438,6 +438,7 @@ def _parser() -> argparse.ArgumentParser:
     late.add_argument("run_dir", metavar="RUN_DIR", help="such as runs/2026-W46")
     again = command("reproduce", reproduce, "make a tracked run again from its recorded data, and compare")
     again.add_argument("run_id", metavar="RUN_ID", help="of MLflow; `erd run --json` prints it")
+    cli_bench.add(command, with_data)
     command("scenarios", scenarios, "list the scenarios")
     with_data(command("doctor", doctor, "tell what is installed and what is wrong"))
     return parser

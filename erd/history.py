@@ -133,7 +133,7 @@ def words(rows: list[dict[str, Any]]) -> list[str]:
             f"Known images in the audits no longer look like the calibration images (p = {worst:.1g} over all weeks): "
             "the stated rates may not hold; label more audited images, so that calibration is of today."
             if worst < 0.01
-            else "Known images in the audits score as the calibration images do: nothing speaks against the stated rates."
+            else "Known images in the audits score as the calibration images do: no sign against the stated rates."
         )
     return said
 

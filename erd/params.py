@@ -127,6 +127,11 @@ class Registry(Block):
     auroc_drop: Annotated[float, Field(ge=0, le=1)] = 0.02
 
 
+class Bench(Block):
+    weights: str | None = None
+    outliers: str | None = None
+
+
 class Run(Block):
     runner: Literal["serial", "process"] = "process"
     workers: Positive | None = None
@@ -138,6 +143,7 @@ class Run(Block):
 HERE: dict[str, Any] = {
     "data": {"root", "download", "settle"},
     "run": {"runner", "workers", "device"},
+    "bench": True,
     "alarm": {"notify"},
 }
 
@@ -154,6 +160,7 @@ class Settings(Block):
     review: Review = Review()
     track: Track = Track()
     registry: Registry = Registry()
+    bench: Bench = Bench()
     run: Run = Run()
 
     @property
