@@ -32,8 +32,8 @@ lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(STAMP)  ## detection quality on the bundled digits, 5 seeds
-	@$(BIN)/python benchmarks/quality.py --seeds 5 --json
+bench: $(STAMP)  ## all detectors on the bundled digits, 3 seeds
+	@$(BIN)/erd bench
 
 clean:  ## remove the environment and caches; runs and data stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -163,6 +163,11 @@ def story(weeks: Sequence["Week"], level: float) -> Figure:
     flags.bar(week, right, color=NOVEL, label="flagged, novel")
     flags.bar(week, table["flagged"] - right, bottom=right, color=KNOWN, label="flagged, known")
     flags.plot(week, (table["true_share"] * table["images"]).round(), "_", color=NEUTRAL, markersize=14, label="novel")
+    for number, row in zip(week, table.to_dict("records"), strict=True):
+        if row["flagged"] and row["recall"] is not None and row["precision"] is not None:
+            text = f"{row['precision']:.0%} right\n{row['recall']:.0%} found"
+            flags.annotate(text, (number, row["flagged"]), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+    flags.margins(y=0.25)
     flags.set_ylabel("images")
 
     known.plot(week, 100 * table["accuracy"], "o-", color=NEUTRAL, label="all images of the week")

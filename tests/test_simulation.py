@@ -30,13 +30,13 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def story(workspace: Path) -> list[Week]:
     # An expert who audits everything: then the new class is learned as soon as it is there, however weak the alarm.
-    return simulation.simulate(chosen("review.audit=1000", "alarm.looks=4"), 4, workspace)
+    return simulation.simulate(chosen("review.audit=1000", "alarm.looks=4", "data.least=20"), 4, workspace)
 
 
 def test_the_new_class_comes_grows_and_becomes_known(story: list[Week]) -> None:
     assert [round(week.new_class_share, 2) for week in story] == [0, 0.04, 0.1, 0.2]
     assert story[0].true_share == 0
-    assert story[2].true_share == pytest.approx(0.1, abs=0.01), "4 images are too few to be learned"
+    assert story[2].true_share == pytest.approx(0.1, abs=0.01), "6 images are too few to be learned"
     assert story[3].true_share == 0, "it has been learned"
     assert story[3].new_class_accuracy is not None
     assert [week.new_class_accuracy for week in story[:3]] == [None] * 3
