@@ -6,7 +6,8 @@ from pathlib import Path
 
 # Before torch is imported anywhere: tests run side by side, and threads that share cores crawl.
 os.environ["OMP_NUM_THREADS"] = "1"
-for name in ("ERD_DATA", "PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+# And many processes are started: compiling all of our code in each would take a minute in all.
+for name in ("ERD_DATA", "PREFECT_API_URL", "MLFLOW_TRACKING_URI", "PYTHONDONTWRITEBYTECODE"):
     os.environ.pop(name, None)
 # One Prefect home and one MLflow database for each process of the tests: to make new ones takes many seconds.
 _scratch = Path(tempfile.mkdtemp(prefix="erd-tests-"))

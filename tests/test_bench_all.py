@@ -18,6 +18,25 @@ from erd.data.batches import Rows
 from erd.rundir import RunDir
 
 METHODS = [method for method in methods.table().values() if "weights" not in method.sees]
+FLOORS = {  # AUROC that a method clearly exceeds, where it is not 0.8
+    "erd": 0.95,
+    "erd++": 0.95,
+    "erd-avg": 0.95,
+    "erd-avg-weights": 0.95,
+    "erd-avg-ema": 0.95,
+    "erd++-avg": 0.95,
+    "oe": 0.85,
+    "dpn": 0.85,
+    "nnpu": 0.9,
+    "nnpu-bbe": 0.9,
+    "mcd": 0.9,
+    "mahal-u": 0.9,
+    "u-lac": 0.85,
+    "woods": 0.9,
+    "sal": 0.9,
+    "detectron": 0.95,
+    "divdis": 0.85,
+}
 FEW = torch.tensor([300, 7, 41, 12, 199, 100, 5])
 
 
@@ -45,7 +64,7 @@ def test_a_method_finds_what_is_novel_and_keeps_to_the_rules(method: methods.Met
         assert scores[name].isfinite().all()
         novel = (pd.read_parquet(RunDir.manifest(packed))["truth"] == "novel").to_numpy()
         found[name] = evaluation.auroc(scores[name].numpy()[~novel], scores[name].numpy()[novel])
-    assert max(found.values()) > 0.5, found
+    assert max(found.values()) > FLOORS.get(method.name, 0.8), found
 
     few = detector.score(Rows(batch, FEW))
     spread = scores["batch"].std()

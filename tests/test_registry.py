@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -89,6 +90,11 @@ def registered(run: RunDir, name: str, *more: str) -> registry.Registered:
     return result
 
 
+def cleared(run: RunDir) -> None:
+    """Its nets are no longer in the workspace: only the registry knows its figures."""
+    run.pretrained.unlink()
+
+
 def images_of(run: RunDir) -> np.ndarray:
     return packing.read(run.batch).images.numpy()
 
@@ -133,7 +139,10 @@ def test_better_or_about_as_good_becomes_champion_and_worse_stays_challenger(
     finished: RunDir, tmp_path: Path, name: str
 ) -> None:
     def weekly(batch: str, **figures: Any) -> registry.Registered:
-        return registered(week(finished, tmp_path, batch, **figures), name)
+        run = week(finished, tmp_path, batch, **figures)
+        result = registered(run, name)
+        cleared(run)
+        return result
 
     assert weekly("w1", val_accuracy=0.90, auroc=0.95).champion
     assert weekly("w2", val_accuracy=0.92, auroc=0.95).champion
@@ -156,11 +165,24 @@ def test_better_or_about_as_good_becomes_champion_and_worse_stays_challenger(
 
 
 def test_a_champion_without_figures_is_not_replaced(finished: RunDir, tmp_path: Path, name: str) -> None:
-    registered(week(finished, tmp_path, "w1"), name)
+    first = week(finished, tmp_path, "w1")
+    registered(first, name)
+    cleared(first)
     MlflowClient(tracking.location()).delete_model_version_tag(name, "1", "val_accuracy")
     second = registered(week(finished, tmp_path, "w2"), name)
     assert not second.champion
     assert "no figures to compare with" in second.reason
+
+
+def test_where_the_champions_run_is_here_both_classifiers_are_asked_about_the_same_images(
+    finished: RunDir, tmp_path: Path, name: str
+) -> None:
+    registered(week(finished, tmp_path, "w1", val_accuracy=0.99), name)
+    same = registered(week(finished, tmp_path, "w2", val_accuracy=0.5), name)
+    assert same.champion, "other images were harder, but it is the same classifier"
+    said = re.search(r"accuracy of the classifier (0\.\d+), the champion's (0\.\d+)", same.reason)
+    assert said is not None
+    assert said[1] == said[2]
 
 
 def test_without_a_server_nothing_is_registered_and_a_later_call_does_it(

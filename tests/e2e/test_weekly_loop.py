@@ -1,5 +1,7 @@
 """Two weeks on one's own files, by the commands a user types: ingest, run, answers, incorporate, run, history."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from erd import tracking
+from erd.cli import main
 from erd.review import queue
 from erd.review.answers import Answer, Answers, now
 from erd.rundir import RunDir
@@ -21,14 +24,16 @@ from erd.rundir import RunDir
 NEW = 6
 MLP = ["--scenario", "own", "--set", "model.net=mlp", "--set", "data.image_size=8", "--set", "data.settle=0",
        "--set", "pretrain.epochs=25", "--set", "pretrain.batch_size=32",
-       "--set", "finetune.epochs=10", "--set", "finetune.batch_size=32"]  # fmt: skip
+       "--set", "finetune.epochs=10", "--set", "finetune.batch_size=32", "--runner", "serial"]  # fmt: skip
 
 
 def erd(*words: str, cwd: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "erd.cli", *words, "--json"]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]) | {"said": done.stderr}
+    """The command in this process, which has torch loaded already; what it printed, and what it said meanwhile."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([*words, "--json"])
+    assert code == 0, err.getvalue()
+    return json.loads(out.getvalue().splitlines()[-1]) | {"said": err.getvalue()}
 
 
 def digit(image: str) -> str:
