@@ -42,6 +42,7 @@ def compare(settings: Settings, run: RunDir) -> SideBySide:
 def previous(settings: Settings, run: RunDir) -> RunDir | None:
     """The run of the same stream that was scored last before this one."""
     candidates = []
+    mine = files.load_json(run.record("score"))["finished"]
     for path in run.root.parent.glob(f"*/{run.settings.name}"):
         other = RunDir(path.parent)
         if other.root == run.root or not (other.pretrained.exists() and other.record("score").exists()):
@@ -51,7 +52,9 @@ def previous(settings: Settings, run: RunDir) -> RunDir | None:
                 continue
         except UserError:  # of another version
             continue
-        candidates.append((files.load_json(other.record("score"))["finished"], other))
+        scored = files.load_json(other.record("score"))["finished"]
+        if scored < mine:  # an old batch that is run again was never after the later ones
+            candidates.append((scored, other))
     return max(candidates, key=lambda found: found[0])[1] if candidates else None
 
 

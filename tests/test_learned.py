@@ -80,6 +80,7 @@ def test_no_image_is_one_that_either_was_trained_on(weeks: list) -> None:
 def test_the_run_before_is_the_last_of_the_same_stream(weeks: list, place: Path) -> None:
     settings, run = weeks[1]
     assert learned.previous(settings, run) == RunDir(place / "runs" / "W1")
+    assert learned.previous(*weeks[0]) is None, "nor when it is run again after the later one"
     other = settings.override({"track.experiment": "another stream"})
     assert learned.previous(other, run) is None
 
