@@ -25,7 +25,7 @@ up: $(STAMP)  ## Prefect with worker and schedule, and MLflow, until Ctrl-C; PRE
 	@$(BIN)/python -m flows.up $(PREFECT_PORT:%=--prefect-port %) $(MLFLOW_PORT:%=--mlflow-port %)
 
 test: lint  ## lint, types and all tests
-	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/ruff check .
