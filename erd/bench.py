@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from erd import __version__, compute, evaluation, files, methods, paper, params, stages, tracking
@@ -220,7 +219,7 @@ def hand_out(method: Method, place: Place, device: torch.device) -> Data:
         return Labeled(Rows(rows.take(torch.arange(len(rows)))), labeled.labels_of(part))
 
     def novel() -> np.ndarray:
-        truth = _truth(run.batch)
+        truth = stages.truth_of(run.batch)
         if truth is None:
             raise RunError(f"method '{method.name}' must be told what is novel, and nobody knows that of this batch")
         return (truth == "novel").nonzero()[0]
@@ -268,15 +267,10 @@ def _scores(score: Callable[[Rows], torch.Tensor], packed: Path, method: Method)
 
 
 def _figures(scores: np.ndarray, packed: Path) -> dict[str, float | None]:
-    truth = _truth(packed)
+    truth = stages.truth_of(packed)
     if truth is None or not len(truth):
         return dict.fromkeys(FIGURES)
     return evaluation.detection_metrics(scores, truth == "novel")
-
-
-def _truth(packed: Path) -> np.ndarray | None:
-    manifest = pd.read_parquet(RunDir.manifest(packed))
-    return manifest["truth"].to_numpy() if "truth" in manifest else None
 
 
 # ------------------------------------------------------------------------------------------------ in the parent

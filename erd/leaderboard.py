@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
-from erd import __version__, files, methods, paper
+from erd import __version__, files, methods, paper, report
 from erd.errors import UserError
 from erd.scenarios import Scenario, get
 
@@ -154,9 +152,7 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 def html(rows: Sequence[dict[str, Any]]) -> str:
     """One page that needs no network and no other file."""
-    folder = Path(__file__).with_name("templates")
-    template = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True).get_template("bench.html")
-    return template.render(
+    return report.template("bench.html").render(
         legend=_legend(rows),
         tables=tables(rows),
         columns=COLUMNS,

@@ -131,7 +131,7 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
             unlabeled = [(Rows(batch.images, here if crossfit else None), curves[here])]
             if mixed:
                 hidden = labeled.rows("calibration")
-                known_truth = CURVES.index("batch_known" if _truth(run.batch) is not None else "batch")
+                known_truth = CURVES.index("batch_known" if truth_of(run.batch) is not None else "batch")
                 unlabeled.append((hidden, torch.full((len(hidden),), known_truth, dtype=torch.int8)))
             model, result = finetune_member(
                 pretrained,
@@ -396,7 +396,7 @@ def _channel_statistics(rows: Rows) -> tuple[list[float], list[float]]:
     return mean.tolist(), std.tolist()
 
 
-def _truth(packed: Path) -> np.ndarray | None:
+def truth_of(packed: Path) -> np.ndarray | None:
     """ "known" or "novel" for each image of a packed set; None where nobody knows."""
     manifest = pd.read_parquet(RunDir.manifest(packed))
     return manifest["truth"].to_numpy() if "truth" in manifest else None
@@ -423,7 +423,7 @@ def _without_fold(
 
 def _curves(run: RunDir) -> torch.Tensor:
     """Which learning curve each image of the batch belongs to. It changes what is recorded, never what is learned."""
-    truth = _truth(run.batch)
+    truth = truth_of(run.batch)
     if truth is None:
         return torch.full((len(packing.read(run.batch).images),), CURVES.index("batch"), dtype=torch.int8)
     codes = np.where(truth == "novel", CURVES.index("batch_novel"), CURVES.index("batch_known"))

@@ -112,7 +112,7 @@ def load(data: Data) -> tuple[nn.Module, int, list[float], list[float]]:
     """The net, the size of its images, and what it expects them to be normalised with."""
     from erd.vision import torchvision  # seconds to import
 
-    found = models._read_tensors(data.weights)
+    found = models.read_tensors(data.weights)
     theirs = "cls_token" in found
     if theirs:
         for old, new in TIMM.items():

@@ -118,7 +118,7 @@ def load_weights(model: Classifier, path: Path) -> list[str]:
     The layer for the classes is left so where their number differs. The file's normalisation, if any, is taken
     too: its weights were learned with it.
     """
-    found = {_own_name(name): tensor for name, tensor in _read_tensors(path).items()}
+    found = {_own_name(name): tensor for name, tensor in read_tensors(path).items()}
     own = model.state_dict()
     fitting = [name for name in own if name in found and found[name].shape == own[name].shape]
     # Old files have no counters of batches, and foreign ones no mean and std: nothing that was drawn.
@@ -135,7 +135,7 @@ def load_weights(model: Classifier, path: Path) -> list[str]:
     return missing
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
     """The named tensors in a file, never running code that it may hold."""
     if not path.is_file():
         raise UserError(f"There is no file of weights at {path}")
