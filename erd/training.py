@@ -17,6 +17,7 @@ from erd import files
 from erd.data.batches import Mixture, in_order, shuffled
 from erd.errors import RunError
 from erd.models import Classifier, uses_convolutions
+from erd.optimizers import Optimizer
 from erd.params import Finetune, Training
 
 State = dict[str, Tensor]
@@ -102,7 +103,9 @@ def fit(
     if uses_convolutions(model):
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     labels, part = train.labels.to(device), _parts(train).to(device)
-    optimizer = _optimizer(model, recipe)
+    optimizer = Optimizer(
+        model.parameters(), recipe.optimizer, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+    )
     result, steps = Fit(), 0
     if checkpoint is not None and checkpoint.exists():
         steps = _resume(checkpoint, fingerprint, model, optimizer, generator, result)
@@ -114,8 +117,7 @@ def fit(
         followed, ema = list(weights.values()), [result.snapshots[0][name] for name in weights]
 
     while len(result.history) < recipe.epochs and not _out_of_patience(result, recipe):
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.lr_at(len(result.history))
+        optimizer.lr = recipe.lr_at(len(result.history))
         model.train()
         loss_sum = torch.zeros((), device=device)
         hit = torch.zeros(len(train), dtype=torch.bool, device=device)
@@ -123,7 +125,7 @@ def fit(
             target = labels[positions]
             logits = model(images)
             value = F.cross_entropy(logits, target) if loss is None else loss(logits, target, part[positions])
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             value.backward()
             optimizer.step()
             steps += 1
@@ -180,15 +182,6 @@ def predict(model: Classifier, snapshots: list[State], images: Mixture) -> Tenso
 
 def _parts(examples: Examples) -> Tensor:
     return torch.zeros(len(examples), dtype=torch.int8) if examples.part is None else examples.part
-
-
-def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    # Fused kernels: ~1.4× on small nets, where a step is mostly overhead.
-    if recipe.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
-    return torch.optim.SGD(
-        model.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True
-    )
 
 
 def _quality(record: dict[str, float], monitor: str) -> tuple[float, float]:
@@ -248,7 +241,7 @@ def _save(
     path: Path,
     fingerprint: str,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     generator: torch.Generator,
     result: Fit,
     steps: int,
@@ -257,11 +250,8 @@ def _save(
     tensors |= {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     for number, snapshot in enumerate(result.snapshots):
         tensors |= {f"kept/{number}/{name}": tensor for name, tensor in snapshot.items()}
-    state = optimizer.state_dict()
-    for number, slots in state["state"].items():
-        tensors |= {f"optimizer/{number}/{slot}": value for slot, value in slots.items() if value is not None}
-    facts = {"fingerprint": fingerprint, "history": result.history, "best_epoch": result.best_epoch, "steps": steps,
-             "groups": state["param_groups"]}  # fmt: skip
+    tensors |= {f"optimizer/{name}": tensor for name, tensor in optimizer.state().items()}
+    facts = {"fingerprint": fingerprint, "history": result.history, "best_epoch": result.best_epoch, "steps": steps}
     files.save_tensors(path, tensors, facts)
 
 
@@ -269,7 +259,7 @@ def _resume(
     path: Path,
     fingerprint: str,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     generator: torch.Generator,
     result: Fit,
 ) -> int:
@@ -278,24 +268,13 @@ def _resume(
     if facts["fingerprint"] != fingerprint:
         return 0
 
-    def numbered(kind: str) -> dict[int, State]:
-        found: dict[int, State] = {}
-        for name, tensor in tensors.items():
-            if name.startswith(f"{kind}/"):
-                _, number, leaf = name.split("/", 2)
-                found.setdefault(int(number), {})[leaf] = tensor.clone()
-        return found
+    def of(kind: str) -> State:
+        return {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
 
-    model.load_state_dict({name[6:]: tensor for name, tensor in tensors.items() if name.startswith("model/")})
-    slots = numbered("optimizer")
-    for number, weight in enumerate(model.parameters()):
-        for name, value in slots.get(number, {}).items():
-            if (
-                value.shape == weight.shape
-            ):  # in the weight's own memory layout: the fused kernels do not look at strides
-                slots[number][name] = torch.empty_like(weight).copy_(value)
-    optimizer.load_state_dict({"state": slots, "param_groups": facts["groups"]})
+    model.load_state_dict(of("model/"))
+    optimizer.load(of("optimizer/"))
     generator.set_state(tensors["generator"].clone())
-    result.snapshots = [snapshot for _, snapshot in sorted(numbered("kept").items())]
+    count = len({name.partition("/")[0] for name in of("kept/")})
+    result.snapshots = [{name: t.clone() for name, t in of(f"kept/{number}/").items()} for number in range(count)]
     result.history, result.best_epoch = facts["history"], facts["best_epoch"]
     return int(facts["steps"])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 import erd.vision  # noqa: F401 – makes the torchvision that pytorch-ood needs importable
 from erd import evaluation
@@ -26,6 +26,14 @@ def test_auroc_and_aupr_are_those_of_scikit_learn(known: np.ndarray, novel: np.n
     both = np.concatenate([known, novel])
     assert evaluation.auroc(known, novel) == pytest.approx(roc_auc_score(truth(known, novel), both))
     assert evaluation.aupr(known, novel) == pytest.approx(average_precision_score(truth(known, novel), both))
+
+
+@given(known=scores, novel=scores)
+def test_the_roc_curve_is_that_of_scikit_learn(known: np.ndarray, novel: np.ndarray) -> None:
+    false, true, _ = roc_curve(truth(known, novel), np.concatenate([known, novel]))
+    ours = evaluation.roc(known, novel)
+    assert set(zip(*ours, strict=True)) <= set(zip(false, true, strict=True)), "theirs has one more on a straight line"
+    assert np.trapezoid(ours[1], ours[0]) == pytest.approx(np.trapezoid(true, false))
 
 
 @given(known=scores, novel=scores)

@@ -1,5 +1,7 @@
 """The training loop: it learns, stops, keeps what it is told to, and resumes to the same bytes."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import torch
 from erd import models
 from erd.data.batches import Mixture, Rows
 from erd.errors import RunError
+from erd.optimizers import Optimizer
 from erd.training import Examples, Fit, Recipe, State, evaluate, fit, predict
 
 RECIPE = Recipe(
@@ -98,6 +101,30 @@ def test_a_fit_that_was_killed_ends_with_the_bytes_of_one_that_was_not(
     assert same(resumed.snapshots, undisturbed.snapshots)
     assert resumed.history == undisturbed.history
     assert resumed.best_epoch == undisturbed.best_epoch
+
+
+@pytest.mark.parametrize("net", ["mlp", "resnet20"])
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_steps_are_those_of_torchs_own_optimizers_to_the_bit(kind: str, net: str) -> None:
+    ours, theirs = (models.build(net, channels=1, image_size=8, classes=2, seed=0) for _ in range(2))
+    optimizer = Optimizer(ours.parameters(), kind, lr=1e-2, momentum=0.9, weight_decay=1e-3)
+    if kind == "adam":
+        reference: torch.optim.Optimizer = torch.optim.Adam(theirs.parameters(), 1e-2, weight_decay=1e-3, fused=True)
+    else:
+        reference = torch.optim.SGD(theirs.parameters(), 1e-2, momentum=0.9, weight_decay=1e-3, fused=True)
+    images, labels = stripes(32, 0)
+    for step in range(3):
+        for model, by in ((ours, optimizer), (theirs, reference)):
+            by.zero_grad()
+            torch.nn.functional.cross_entropy(model(images[:, None]), labels).backward()
+            by.step()
+        assert same([ours.state_dict()], [theirs.state_dict()]), step
+
+
+def test_training_does_not_load_torchs_compiler() -> None:
+    """Which takes seconds in every process that trains."""
+    program = "import sys, test_training as t; t.train(t.RECIPE); assert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, check=True)
 
 
 def test_a_checkpoint_of_other_settings_is_not_taken_up(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def erd(*words: str, cwd: Path, **environment: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1]) | {"said": done.stderr}
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 200) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 400) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
@@ -60,7 +60,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert any("flows.local" in words for words in started.values()), "Prefect's temporary server"
     victim.send_signal(signal.SIGKILL)
     victim.wait()
-    wait_for(lambda: not any(alive(pid) for pid in started), 20)
+    wait_for(lambda: not any(alive(pid) for pid in started), 60)
     return place
 
 

@@ -139,14 +139,14 @@ def running(workspace: Path, ports: tuple[int, int] | None = None) -> Iterator[R
             process.kill()
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.2)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)  # a busy machine may need minutes for what takes one
 def test_a_deployment_runs_through_the_worker_a_second_one_waits_and_ctrl_c_leaves_nothing(workspace: Path) -> None:
     with running(workspace) as stack:
         printed = stack.printed()
@@ -201,7 +201,7 @@ def test_a_deployment_runs_through_the_worker_a_second_one_waits_and_ctrl_c_leav
 
         wait_for(lambda: list((workspace / "runs" / "2026-W47" / "members").glob(".*.safetensors")))
         stack.process.send_signal(signal.SIGINT)
-        assert stack.process.wait(timeout=60) == 0, stack.errors.read_text()
+        assert stack.process.wait(timeout=200) == 0, stack.errors.read_text()
         assert stack.left() == []
         for port in stack.ports:
             socket.create_server(("127.0.0.1", port)).close()
@@ -215,7 +215,7 @@ def test_a_server_that_dies_is_named_with_its_last_words_and_takes_all_down(work
         wait_for(lambda: len(stack.left()) > 1)  # the Prefect server, and the one that makes MLflow's database
         [server] = [process for process in stack.left() if "prefect" in process.cmdline()]
         server.kill()
-        assert stack.process.wait(timeout=60) == 1
+        assert stack.process.wait(timeout=200) == 1
         assert stack.left() == []
     assert "up: the Prefect server ended (SIGKILL); the end of logs/prefect-server.log" in stack.errors.read_text()
 
@@ -231,7 +231,7 @@ def test_a_port_in_use_is_one_sentence_with_what_to_do(workspace: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with running(workspace, (free_port(), port)) as stack:
-            output, _ = stack.process.communicate(timeout=60)
+            output, _ = stack.process.communicate(timeout=200)
     assert stack.process.returncode == 1
     assert output == ""
     [line] = stack.errors.read_text().splitlines()
