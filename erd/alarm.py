@@ -6,6 +6,7 @@ is novel all orders of the two are equally likely, so any statistic of them can 
 
 import fcntl
 import json
+import functools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ def alarm(batch: np.ndarray, reference: np.ndarray, seed: int, draws: int = DRAW
     images, total = len(batch), len(batch) + len(reference)
     counts = images - np.searchsorted(np.sort(batch), cuts.score, side="left")
     seen = _strength(counts[None], cuts.top, images, total)[0]
-    random = _strength(_random_counts(cuts.top, images, total, draws, seed), cuts.top, images, total)
+    random = _random_strengths(tuple(cuts.top.tolist()), images, total, draws, seed)
     return (1 + int((random >= seen - 1e-9).sum())) / (draws + 1)  # the same counts must tie whatever their last bits
 
 
@@ -54,6 +55,12 @@ def _cuts(ranked: np.ndarray) -> _Cuts:
     top = len(ranked) - np.searchsorted(ranked[::-1], scores, side="left")
     inside = top < len(ranked)
     return _Cuts(scores[inside], top[inside])
+
+
+@functools.lru_cache(maxsize=8)  # batches of the same sizes share it: folds, retrospects, simulations
+def _random_strengths(tops: tuple[int, ...], images: int, total: int, draws: int, seed: int) -> np.ndarray:
+    top = np.array(tops)
+    return _strength(_random_counts(top, images, total, draws, seed), top, images, total)
 
 
 def _random_counts(top: np.ndarray, images: int, total: int, draws: int, seed: int) -> np.ndarray:
