@@ -5,8 +5,8 @@ is novel all orders of the two are equally likely, so any statistic of them can 
 """
 
 import fcntl
-import json
 import functools
+import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
