@@ -19,7 +19,7 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ from erd.locks import locked
 from erd.methods import Data, Labeled, Method
 from erd.params import HERE, Settings
 from erd.rundir import RunDir
-from erd.scenarios import get, settings_for
+from erd.scenarios import expand, get, settings_for
 from erd.seeds import derive
 
 log = logging.getLogger("erd")
@@ -58,32 +58,42 @@ Each = Callable[[Callable[..., Any], Sequence[tuple[tuple[Any, ...], str]]], Ite
 
 @dataclass(frozen=True)
 class Place:
-    """A scenario with a seed: what all methods share."""
+    """A scenario with a seed: what all methods share. `variant` names what a sweep sets otherwise (erd.sweeps)."""
 
     scenario: str
     seed: int
     settings: Settings
     run: RunDir
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.scenario} seed {self.seed}{self._at}"
+
+    @property
+    def _at(self) -> str:
+        return f"@{self.variant}" if self.variant else ""
 
     @property
     def outliers(self) -> Path:
         return self.run.root / "data" / "outliers.safetensors"
 
     def record(self, method: str) -> Path:
-        return self.run.root / "results" / f"{method}.json"
+        return self.run.root / "results" / f"{method}{self._at}.json"
 
     def trouble(self, method: str) -> Path:
-        return self.run.root / "results" / f"{method}.traceback.txt"
+        return self.run.root / "results" / f"{method}{self._at}.traceback.txt"
 
 
 @dataclass(frozen=True)
 class Cell:
     place: Place
     method: str
+    at: tuple[tuple[str, Any], ...] = ()  # where it stands on the axes of a sweep
 
     @property
     def name(self) -> str:
-        return f"{self.place.scenario} seed {self.place.seed} {self.method}"
+        return f"{self.place.name} {self.method}"
 
     def before(self) -> dict[str, Any]:
         """What was found the last time, be it with this key or with another."""
@@ -124,23 +134,45 @@ def plan(
         raise UserError(f"the bench needs one seed or more, not {seeds}")
     if any(text.partition("=")[0].strip() == "seed" for text in overrides):
         raise UserError("the bench takes the seeds 0, 1, …; say how many with --seeds, not with --set seed")
-    # The images are dealt as in the paper: no calibration set, since nothing is flagged here. The batch is the row's.
-    own = ["detect.calibration=paper", "data.batch=null", "data.inbox=null"]
-    places = []
-    for scenario in dict.fromkeys(scenarios) or ["digits-near"]:
-        for seed in range(seeds):
-            settings = settings_for(
-                scenario=scenario,
-                data=data,
-                overrides=[*own, *overrides, f"seed={seed}"],
-                runner=runner,
-                params=file,
-            )
-            if settings.pretrain.threads is None:  # classifiers are trained side by side: all cores for each is slower
-                settings = settings.override({"pretrain.threads": settings.run.threads})
-            places.append(Place(scenario, seed, settings, RunDir(root / scenario / f"seed{seed}")))
+    places = [
+        place(scenario, seed, data=data, overrides=overrides, runner=runner, file=file, root=root)
+        for scenario in asked(scenarios)
+        for seed in range(seeds)
+    ]
     found, skipped = choose(chosen, places[0].settings)
     return Plan(root, [Cell(place, method.name) for place in places for method in found], skipped)
+
+
+def asked(scenarios: Iterable[str]) -> list[str]:
+    """The scenarios by name, those of a group one by one, none twice."""
+    return list(dict.fromkeys(name for scenario in scenarios for name in expand(scenario))) or ["digits-near"]
+
+
+def place(
+    scenario: str,
+    seed: int,
+    *,
+    data: str | None = None,
+    overrides: Sequence[str] = (),
+    runner: str | None = None,
+    file: Path | None = None,
+    root: Path = ROOT,
+    variant: Mapping[str, Any] | None = None,
+) -> Place:
+    """Where a scenario with a seed is worked on; a variant that needs other images or another classifier is a folder
+    of its own, any other shares those of the scenario."""
+    # The images are dealt as in the paper: no calibration set, since nothing is flagged here. The batch is the row's.
+    own = ["detect.calibration=paper", "data.batch=null", "data.inbox=null", f"seed={seed}"]
+    varied = [f"{knob}={value}" for knob, value in (variant or {}).items()]
+    settings = settings_for(
+        scenario=scenario, data=data, overrides=[*own, *overrides, *varied], runner=runner, params=file
+    )
+    if settings.pretrain.threads is None:  # classifiers are trained side by side: all cores for each is slower
+        settings = settings.override({"pretrain.threads": settings.run.threads})
+    name = ",".join(text.partition(".")[2] for text in varied).replace(" ", "")
+    apart = any(text.startswith(("data.", "model.", "pretrain.")) for text in varied)
+    folder = root / scenario / name if apart else root / scenario
+    return Place(scenario, seed, settings, RunDir(folder / f"seed{seed}"), name)
 
 
 def choose(names: Iterable[str], settings: Settings) -> tuple[list[Method], list[str]]:
@@ -380,7 +412,7 @@ def _prepare_all(plan: Plan, each: Each) -> dict[RunDir, Any]:
     """Run folder → hashes of what is in it, or why it could not be made."""
     with_outliers = {cell.place.run for cell in plan.cells if "outliers" in methods.get(cell.method).sees}
     places = plan.places
-    jobs = [((p, p.run in with_outliers), f"{p.scenario} seed {p.seed}") for p in places]
+    jobs = [((p, p.run in with_outliers), p.name) for p in places]
     prepared: dict[RunDir, Any] = {}
     for number, outcome in each(prepare, jobs):
         prepared[places[number].run] = outcome
@@ -421,6 +453,7 @@ def row_of(cell: Cell, record: dict[str, Any]) -> dict[str, Any]:
     quoted = paper.of(scenario.name, method.name)
     return {
         "scenario": scenario.name,
+        "at": dict(cell.at),
         "method": method.name,
         "setting": method.setting,
         "seed": cell.place.seed,

@@ -272,9 +272,13 @@ def scenarios(arguments: argparse.Namespace) -> dict[str, Any]:
     """The table of scenarios."""
     from dataclasses import asdict
 
-    from erd.scenarios import SCENARIOS
+    from erd.scenarios import FAMILIES, GROUPS, SCENARIOS
 
     rows = [asdict(row) for row in SCENARIOS.values()]
+    families = [
+        {"pattern": family.pattern, "about": family.about, "example": family.example, "names": len(family.scenarios)}
+        for family in FAMILIES
+    ]
     if not arguments.json:
         shown = [
             {
@@ -289,7 +293,9 @@ def scenarios(arguments: argparse.Namespace) -> dict[str, Any]:
             for row in rows
         ]
         _table(shown)
-    return {"scenarios": rows}
+        print("\nby a pattern (docs/scenarios.md); `erd bench` also takes whole groups such as fmnist-c5 or medical")
+        _table(families)
+    return {"scenarios": rows, "families": families, "groups": GROUPS}
 
 
 def doctor(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from erd.errors import RunError
+from erd.errors import RunError, UserError
 
 log = logging.getLogger("erd")
 
@@ -27,6 +27,11 @@ def add(
     many.add_argument(
         "--method", metavar="M", action="append", default=[], help="repeatable (default: all); `erd methods`"
     )
+    many.add_argument(
+        "--sweep",
+        metavar="NAME",
+        help="vary one thing instead: members, labels, share, nets, lr-batch, score, stopping",
+    )
     many.add_argument("--seeds", metavar="N", type=int, default=3, help="the seeds 0 to N - 1 (default: %(default)s)")
     with_data(many)
     many.add_argument("--set", metavar="a.b=v", action="append", default=[], help="override a setting; repeatable")
@@ -41,6 +46,9 @@ def bench(arguments: argparse.Namespace) -> dict[str, Any]:
     """All cells that are not done yet, in parallel; then the tables."""
     from erd import bench, leaderboard
     from erd.compute import Workers
+
+    if arguments.sweep:
+        return sweep(arguments)
 
     plan = bench.plan(
         arguments.scenario,
@@ -71,6 +79,39 @@ def bench(arguments: argparse.Namespace) -> dict[str, Any]:
             print(json.dumps(result))
         first = f"{failed[0]['scenario']}, {failed[0]['method']}: {failed[0]['error']}"
         raise RunError(f"{len(failed)} of {len(rows)} cells failed, such as {first}; the others are in {written[1]}")
+    return result
+
+
+def sweep(arguments: argparse.Namespace) -> dict[str, Any]:
+    """One thing varied: a table and a figure."""
+    from erd import bench, sweeps
+    from erd.compute import Workers
+
+    if len(arguments.method) > 1:
+        raise UserError("a sweep varies one method; give --method once")
+    plan = sweeps.plan(
+        arguments.sweep,
+        arguments.scenario,
+        arguments.seeds,
+        method=arguments.method[0] if arguments.method else sweeps.ERD,
+        data=arguments.data,
+        overrides=arguments.set,
+        runner=arguments.runner,
+        file=Path(arguments.params) if arguments.params else None,
+        root=Path(arguments.folder),
+    )
+    with Workers(plan.settings.run, len(plan.cells)) as workers:
+        rows = bench.run(plan, bench.side_by_side(workers))
+    written = sweeps.write(arguments.sweep, rows, plan.root)
+    if not arguments.json:
+        print(written[1].read_text(encoding="utf-8"))
+        print("\n".join(f"{path.suffix[1:]:<8} {path}" for path in written))
+    result = {"rows": rows, "files": [path.as_posix() for path in written]}
+    if failed := [row for row in rows if row["error"]]:
+        if arguments.json:
+            print(json.dumps(result))
+        first = f"{failed[0]['scenario']}, {failed[0]['method']}: {failed[0]['error']}"
+        raise RunError(f"{len(failed)} of {len(rows)} points failed, such as {first}; the others are in {written[1]}")
     return result
 
 

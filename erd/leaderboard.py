@@ -31,7 +31,7 @@ SETTINGS = {  # → what its methods may use
     "oracle": "also something about what is novel, which nobody has in earnest",
 }
 # Methods of the paper's tables that are not run here; all others of them are unsupervised.
-QUOTED_SETTINGS = {"vit": "pretrained", "u-lac": "semi-supervised", "erd-entropy": "semi-supervised", "ssd": "oracle"}
+QUOTED_SETTINGS = {"vit": "pretrained", "u-lac": "semi-supervised", "ssd": "oracle"}
 OTHERS = "table_cifar10_cifar100"  # the paper's comparison with figures that others reported
 
 
@@ -266,6 +266,9 @@ def _about(scenario: Scenario) -> str:
 
     known = f"{scenario.known_source}{classes(scenario.known)}"
     text = f"Known: {known}. Novel: {scenario.novel_source}{classes(scenario.novel)}. Net: {scenario.net}"
+    if shift := scenario.shift:
+        where = "novel images of the holdout" if shift.on == "holdout" else "novel images"
+        text += f". Corrupted: {where}, {shift.corruption}, severity {shift.severity}"
     if scenario.batch_known is not None:
         text += f". Batch: {scenario.batch_known:,} known and {scenario.batch_novel:,} novel images"
     return text

@@ -91,6 +91,8 @@ def _images(settings: Settings) -> tuple[Images, tuple[str, ...], int]:
     """All images of the scenario, the names of the classes, and the number of the one that is new. One of its novel
     classes, drawn by the seed; the others are known."""
     scenario = scenarios.get(settings.data.scenario)
+    if scenario.shift:
+        raise UserError(f"{scenario.name} has no new class, only corrupted images: simulate another scenario")
     known_source, novel_source = packing.load(settings, scenario)
     if known_source is not novel_source:
         raise UserError(f"{scenario.name} has known and novel images from different sets: simulate another scenario")

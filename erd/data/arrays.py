@@ -1,4 +1,7 @@
-"""Arrays of images in `.npz` files: read without pickle, checked, brought to size; what is wrong is one sentence."""
+"""Arrays of images in `.npz` and `.npy` files: read without pickle, checked, brought to size.
+
+What is wrong is one sentence.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +54,23 @@ def read_column(archive: NpzFile, key: str, file: Path, count: int) -> np.ndarra
 def read_images(archive: NpzFile, key: str, file: Path) -> np.ndarray:
     """uint8 N×S×S or N×S×S×3."""
     return _pixels(read_array(archive, key, file), f"{key} of {file}")
+
+
+def read_npy(file: Path) -> np.ndarray:
+    """The array of an `.npy` file, memory-mapped: only rows that are looked at are read."""
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise RunError(f"{file} is missing: get it again, with the files beside it") from None
+    except PermissionError:
+        raise
+    except Exception as error:  # ValueError, EOFError, OSError, … by where it is broken
+        raise RunError(f"{file} is damaged or no .npy file of numbers ({why(error)}): get it again") from error
+
+
+def read_npy_images(file: Path) -> np.ndarray:
+    """uint8 N×S×S or N×S×S×3, memory-mapped."""
+    return _pixels(read_npy(file), str(file))
 
 
 def _pixels(images: np.ndarray, where: str) -> np.ndarray:

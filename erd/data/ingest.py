@@ -12,12 +12,12 @@ import pandas as pd
 import torch
 
 from erd import files
-from erd.data import intake, library, sources
+from erd.data import intake, library, published, sources
 from erd.data.arrays import in_colour
 from erd.data.batches import Rows
 from erd.data.intake import Taken
 from erd.data.sources import Images, Source
-from erd.data.splits import own_sizes, split
+from erd.data.splits import own_sizes, set_apart, split
 from erd.errors import RunError, UserError, nearest
 from erd.params import Settings
 from erd.rundir import RunDir
@@ -54,7 +54,14 @@ def collect(settings: Settings) -> Collected:
             f"{known_source.name} has {len(known_classes)} known class; a classifier needs two or more{waiting}"
         )
     known, in_test = join(known_source, known_classes)
-    novel = _novel_pool(novel_source, novel_classes, (data.batch_novel or 0) + (data.holdout_novel or 0))
+    wanted_novel, shift = (data.batch_novel or 0) + (data.holdout_novel or 0), scenario.shift
+    novel = _novel_pool(novel_source, novel_classes, wanted_novel)
+    root = Path(data.root) if data.root else None
+    if shift is not None and shift.on == "novel":  # they are known images, corrupted: any, where we make them
+        if published.corrupted_file(novel_source.name, root, shift) is None:
+            novel, _ = join(novel_source, novel_classes)
+        stays, chosen_rows = set_apart(known, novel, wanted_novel, settings.seed)
+        known, in_test, novel = known.take(stays), in_test[stays], novel.take(chosen_rows)
 
     wanted = {size: getattr(data, size) for size in SIZES}
     own = own_sizes(int((~in_test).sum()), int(in_test.sum()), len(novel), inbox=data.inbox is not None)
@@ -77,6 +84,16 @@ def collect(settings: Settings) -> Collected:
     _check_labeled(chosen, part, [known_source.classes[c] for c in known_classes], known_source.name)
 
     rejected, warnings = list(known_source.rejected), [*known_source.warnings, *dealt.warnings]
+    if novel_source is not known_source:
+        rejected += novel_source.rejected
+
+    def mixed(name: str) -> tuple[Images, np.ndarray]:
+        unknown = novel.take(dealt[f"{name}_novel"])
+        if shift is not None and shift.on in ("novel", name):
+            unknown, told = published.shifted(unknown, novel_source.name, root, shift)
+            warnings.extend({told} - {"", *warnings})
+        return _mix(known.take(dealt[f"{name}_known"]), unknown, settings.seed, name)
+
     if data.inbox is not None:
         batch, taken = _read_inbox(Path(data.inbox), settings, colour=chosen.images.ndim == 4)
         batch_truth, rejected = None, rejected + taken.rejected
@@ -84,10 +101,8 @@ def collect(settings: Settings) -> Collected:
         warnings += _near_copies(batch, chosen.take(part == PARTS.index("train")))
     else:
         batch_files = {}
-        batch, batch_truth = _mix(known, novel, dealt["batch_known"], dealt["batch_novel"], settings.seed, "batch")
-    holdout, holdout_truth = _mix(
-        known, novel, dealt["holdout_known"], dealt["holdout_novel"], settings.seed, "holdout"
-    )
+        batch, batch_truth = mixed("batch")
+    holdout, holdout_truth = mixed("holdout")
     if not len(batch):
         raise RunError("the batch has no images: set data.batch_known and data.batch_novel above 0, or fill the inbox")
     names = [known_source.classes[c] for c in known_classes]
@@ -209,12 +224,10 @@ def _check_labeled(labeled: Images, part: np.ndarray, names: list[str], source: 
         raise RunError("there is no validation image to choose the stopping time with: set data.val above 0")
 
 
-def _mix(
-    known: Images, novel: Images, known_rows: np.ndarray, novel_rows: np.ndarray, seed: int, name: str
-) -> tuple[Images, np.ndarray]:
+def _mix(known: Images, novel: Images, seed: int, name: str) -> tuple[Images, np.ndarray]:
     """Known and novel in one random order, as a week brings them; and the truth."""
-    images = _concatenate(known.take(known_rows), novel.take(novel_rows))
-    truth = np.repeat(["known", "novel"], [len(known_rows), len(novel_rows)])
+    images = _concatenate(known, novel)
+    truth = np.repeat(["known", "novel"], [len(known), len(novel)])
     order = np.random.default_rng(derive(seed, name)).permutation(len(truth))
     return images.take(order), truth[order]
 

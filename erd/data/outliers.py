@@ -30,6 +30,11 @@ FAMILIES = {
     "cifar10": "photographs",
     "cifar100": "photographs",
     "chestxray64": "X-rays",
+    **dict.fromkeys(("cifar10v2", "tinyimagenet", "objectnet"), "photographs"),
+    **dict.fromkeys(("nih", "padchest", "mura"), "X-rays"),
+    **dict.fromkeys(("drd", "drimdb", "riga"), "fundus"),
+    **dict.fromkeys(("pcam", "idc", "anhir", "malaria"), "histology"),
+    "noise": "noise",
 }
 # Photographs first, as in the paper (TinyImages): they vary most.
 CANDIDATES = ("cifar10", "cifar100", "svhn", "fashion_mnist", "mnist", "chestxray64")

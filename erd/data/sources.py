@@ -366,10 +366,20 @@ def _checked(source: Source, file: Path) -> Source:
     return replace(source, train=parts[0], test=parts[1])
 
 
+def _published(name: str, place: Place) -> Source:
+    from erd.data import published  # which needs this module
+
+    return published.read(name, place)
+
+
+# Read by erd.data.published; docs/scenarios.md says where their files must lie.
+PUBLISHED = ("noise", "cifar10v2", "tinyimagenet", "objectnet", "nih", "padchest", "drd", "pcam", "mura", "malaria",
+             "drimdb", "riga", "idc", "anhir")  # fmt: skip
 SOURCES: dict[str, Callable[[Place], Source]] = {
     "digits": _digits,
     **{name: partial(_public, name) for name in PUBLIC},
     "chestxray64": _chestxray64,
+    **{name: partial(_published, name) for name in PUBLISHED},
     "npz": _npz,
     "folder": _folder,
     "manifest": _manifest,

@@ -86,6 +86,22 @@ def split(
     return Splits(parts, tuple(warnings))
 
 
+def set_apart(known: Images, pool: Images, wanted: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which known images stay known (a mask), and which of `pool`, the same images, are to be novel (rows).
+
+    Novel images that are known ones corrupted: who has seen the one has seen much of the other, so nobody is on both
+    sides. At most half of the images are novel. The choice is by a hash of the seed and the group's name, as in
+    `split`, and the same whatever the corruption.
+    """
+    counts = dict(zip(*(column.tolist() for column in np.unique(pool.groups, return_counts=True)), strict=True))
+    room, chosen = min(wanted, len(known) // 2), []
+    for name in sorted(counts, key=lambda name: derive(seed, "apart", name)):
+        if counts[name] <= room:
+            chosen.append(name)
+            room -= counts[name]
+    return ~np.isin(known.groups, chosen), np.flatnonzero(np.isin(pool.groups, chosen))
+
+
 def own_sizes(labeled: int, test: int, novel: int, *, inbox: bool) -> dict[str, int]:
     """What a user's own images are dealt to where no size is set: a tenth each to V and C, a fifth to U and T each.
 

@@ -6,30 +6,37 @@ outputs, in [0, 1].
 
 The members are those of the product (`erd.ensemble`), with the same seeds: "erd" gives the same bits as a run with
 `finetune.keep=best` and `detect.calibration=paper`. "erd++" trains each member from random weights on the pretraining
-schedule, so it does not see the classifier.
+schedule, so it does not see the classifier. "erd-entropy" looks at the members' mean instead of their disagreement, as
+one would with an ensemble of any other kind: the paper's comparison of scores.
 """
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from erd.data.batches import Mixture, Rows
-from erd.disagreement import disagreement
+from erd.disagreement import disagreement, entropy_of_mean
 from erd.ensemble import CURVES, draw_labels, finetune_member
 from erd.methods import Data, Detector, method
 from erd.params import Finetune, Training
 from erd.training import predict
 
 PAPER = "Tifrea, Stavarache & Yang, UAI 2022"
-Keep = Literal["best", "softmax-average", "weight-average", "ema"]
+Keep = Literal["best", "last", "softmax-average", "weight-average", "ema"]
 FORMULA = "mean over i < j of TV(f_i(x), f_j(x)); f_c fine-tuned on S ∪ {(x, c): x ∈ U}"
 
 
-def members(data: Data, *, keep: Keep, random: bool = False) -> Detector:
-    """An ensemble of which each member is kept as `finetune.keep` would; `random`: from random weights."""
+def members(
+    data: Data, *, keep: Keep, random: bool = False, value: Callable[[Tensor], Tensor] | None = None
+) -> Detector:
+    """An ensemble of which each member is kept as `finetune.keep` would; `random`: from random weights. `value` makes
+    scores of their softmax, K×N×classes; without it the disagreement as `score.distance` says, which is TV."""
     settings = data.settings
+    value = value or partial(disagreement, distance=settings.score.distance)
     schedule = settings.pretrain if random else settings.finetune
     recipe = {name: getattr(schedule, name) for name in Training.model_fields}
     finetune = Finetune(
@@ -46,7 +53,7 @@ def members(data: Data, *, keep: Keep, random: bool = False) -> Detector:
 
     def score(images: Rows) -> Tensor:
         rows = Mixture(images, device=data.device)
-        return disagreement(torch.stack([predict(model, snapshots, rows) for model, snapshots in nets]), "tv")
+        return value(torch.stack([predict(model, snapshots, rows) for model, snapshots in nets]))
 
     return Detector(score)
 
@@ -65,3 +72,25 @@ def erd(data: Data) -> Detector:
 )
 def erd_from_scratch(data: Data) -> Detector:
     return members(data, keep="best", random=True)
+
+
+@method(
+    "erd-last",
+    paper=f"after {PAPER}; without early stopping",
+    formula=f"{FORMULA}, as they are after the last epoch",
+    setting="semi-supervised",
+    sees=("train", "val", "classifier", "batch"),
+)
+def erd_last(data: Data) -> Detector:
+    return members(data, keep="last")
+
+
+@method(
+    "erd-entropy",
+    paper=PAPER,
+    formula="−Σ_y p̄_y log p̄_y,  p̄ = mean softmax of ERD's members",
+    setting="semi-supervised",
+    sees=("train", "val", "classifier", "batch"),
+)
+def erd_entropy(data: Data) -> Detector:
+    return members(data, keep="best", value=entropy_of_mean)

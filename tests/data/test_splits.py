@@ -8,7 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from erd.data.sources import Images
-from erd.data.splits import Splits, own_sizes, split
+from erd.data.splits import Splits, own_sizes, set_apart, split
 from erd.errors import RunError
 
 LABELED = ("train", "val", "calibration")
@@ -270,3 +270,37 @@ def test_ones_own_images_are_dealt_in_tenths_and_fifths() -> None:
     }  # fmt: skip
     with_test = own_sizes(1_000, 300, 100, inbox=False)
     assert (with_test["train"], with_test["batch_known"], with_test["holdout_known"]) == (900, 150, 150)
+
+
+def test_corrupted_images_and_their_clean_versions_are_never_both_used() -> None:
+    known = pool(1_000)
+    stays, novel = set_apart(known, known, 300, seed=0)
+    assert (len(novel), stays.sum()) == (300, 700)
+    assert not stays[novel].any()
+    again, other = (set_apart(known, known, 300, seed)[1] for seed in (0, 1))
+    assert (again == novel).all()
+    assert len(set(other.tolist()) & set(novel.tolist())) < 150, "another seed, another draw"
+    more = set_apart(known, known, 400, seed=0)[1]
+    assert set(novel.tolist()) <= set(more.tolist()), "a larger batch has those of the smaller"
+
+
+def test_only_some_images_have_a_corrupted_version() -> None:
+    known, tests = pool(1_000), pool(1_000).take(np.arange(600, 1_000))
+    stays, novel = set_apart(known, tests, 300, seed=0)
+    assert len(novel) == 300
+    assert set(known.ids[~stays]) == set(tests.ids[novel])
+    assert stays[:600].all()
+
+
+def test_half_of_the_images_stay_known_whatever_is_asked_for() -> None:
+    stays, novel = set_apart(pool(100), pool(100), 90, seed=0)
+    assert (len(novel), stays.sum()) == (50, 50)
+    stays, novel = set_apart(pool(100), pool(100), 0, seed=0)
+    assert (len(novel), stays.sum()) == (0, 100)
+
+
+def test_a_patients_images_are_corrupted_together() -> None:
+    known = pool(120, np.arange(120) // 7)
+    stays, novel = set_apart(known, known, 40, seed=0)
+    assert not set(known.groups[novel]) & set(known.groups[stays])
+    assert 34 <= len(novel) <= 40

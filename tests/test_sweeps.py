@@ -1,0 +1,111 @@
+"""The sweeps: what they vary, and that each ends in a table and a figure."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from erd import bench, sweeps
+from erd.cli import main
+from erd.compute import Workers
+from erd.errors import UserError
+
+TINY = ["pretrain.epochs=2", "finetune.epochs=2", "data.train=60", "data.val=30", "run.runner=serial"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench.Sending, "flush", lambda self: None)  # each test would fill the database
+
+
+def run(name: str, *overrides: str, **more: Any) -> pd.DataFrame:
+    plan = sweeps.plan(name, overrides=[*TINY, *overrides], seeds=1, **more)
+    with Workers(plan.settings.run, len(plan.cells)) as workers:
+        rows = bench.run(plan, bench.side_by_side(workers))
+    assert not [row["error"] for row in rows if row["error"]]
+    table, figure = sweeps.write(name, rows, plan.root)[1:]
+    assert len(table.read_text().splitlines()) > 5
+    with Image.open(figure) as image:
+        assert min(image.size) > 300
+    return pd.DataFrame([row | row["at"] for row in rows])
+
+
+def test_members_have_different_labels_and_more_of_them_are_no_worse() -> None:
+    rows = run("members", "data.train=300", "pretrain.epochs=8", "finetune.epochs=5")
+    assert rows.groupby("members")["labels"].nunique().to_dict() == {2: 3, 3: 3, 4: 3, 5: 1}
+    means = rows.groupby("members")["auroc"].mean()
+    assert means[5] > means[2] - 0.02
+    assert rows["auroc"].nunique() > 5, "other labels, other scores"
+
+
+def test_a_batch_with_few_novel_images_is_dealt_as_asked() -> None:
+    plan = sweeps.plan("share", seeds=1)
+    points = {(dict(cell.at)["images in the batch"], dict(cell.at)["novel"]): cell.place for cell in plan.cells}
+    assert set(points) >= {(180, 0.5), (180, 0.02), (22, 0.1)}
+    data = points[180, 0.05].settings.data
+    assert (data.batch_known, data.batch_novel) == (171, 9)
+    assert len({place.run.root for place in points.values()}) == len(points), "each has images of its own"
+
+
+def test_the_share_of_novel_images_becomes_a_heat_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = sweeps.SWEEPS["share"].points
+    monkeypatch.setitem(
+        sweeps.SWEEPS, "share",
+        sweeps.Sweep("share", "", ("images in the batch", "novel"), lambda *a: whole(*a)[-5:], sweeps._heat),
+    )  # fmt: skip
+    rows = run("share")
+    assert set(rows["novel"]) >= {0.2, 0.3, 0.5}
+
+
+def test_scores_are_compared_for_both_kinds_of_ensemble() -> None:
+    rows = run("score")
+    assert set(zip(rows["ensemble"], rows["method"], strict=True)) == {
+        ("ERD", "erd"), ("ERD", "erd-entropy"), ("vanilla", "vanilla"), ("vanilla", "vanilla-disagreement"),
+    }  # fmt: skip
+    assert rows.groupby("ensemble")["score"].nunique().to_dict() == {"ERD": 7, "vanilla": 7}
+    of_erd = rows[rows["ensemble"] == "ERD"].set_index("score")["auroc"]
+    assert of_erd["tv"] != of_erd["entropy of the mean"]
+
+
+def test_stopping_goes_beyond_the_usual_epochs_and_is_compared_with_what_v_chooses() -> None:
+    rows = run("stopping")
+    assert list(rows["epoch"]) == [1, 2, 4, "best on V"]
+    assert rows["auroc"].nunique() > 1
+
+
+def test_rates_and_minibatches_lie_around_the_scenarios_own() -> None:
+    cells = sweeps.plan("lr-batch", seeds=1).cells
+    assert {(cell.place.settings.finetune.lr, cell.place.settings.finetune.batch_size) for cell in cells} >= {
+        (1e-3, 32), (1e-4, 8), (1e-2, 128),
+    }  # fmt: skip
+    assert len({cell.place.run.root for cell in cells}) == 1, "one classifier for all"
+    assert len({cell.place.record(cell.method) for cell in cells}) == 25
+
+
+def test_every_net_has_a_classifier_and_a_schedule_of_its_own() -> None:
+    places = {dict(cell.at)["net"]: cell.place for cell in sweeps.plan("nets", seeds=1).cells}
+    assert places["resnet20"].settings.finetune.optimizer == "sgd"
+    assert places["resnet20"].run.root != places["mlp"].run.root
+
+
+def test_the_command_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "--sweep", "labels", "--seeds", "1", "--json", *(w for text in TINY for w in ("--set", text))]
+    assert main(words) == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert len(first["rows"]) == 10, "all pairs of five labels"
+    assert [Path(name).suffix for name in first["files"]] == [".json", ".md", ".png"]
+    assert main(words) == 0
+    told = capsys.readouterr()
+    assert "0 cells to do, 10 are done already" in told.err
+    assert json.loads(told.out.splitlines()[-1])["rows"] == first["rows"]
+
+
+def test_what_is_no_sweep_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="unknown sweep 'member': did you mean"):
+        sweeps.plan("member")
+    assert main(["bench", "--sweep", "members", "--method", "erd", "--method", "mcd"]) == 2
+    assert "a sweep varies one method; give --method once" in capsys.readouterr().err
