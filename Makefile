@@ -32,8 +32,8 @@ lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(STAMP)  ## all detectors on the bundled digits, 3 seeds
-	@$(BIN)/erd bench
+bench: $(STAMP)  ## what got slower since benchmarks/baseline.json? DATA=DIR for Fashion-MNIST; docs/speed.md
+	@$(BIN)/python benchmarks/speed.py --quick --check $(DATA:%=--data %)
 
 clean:  ## remove the environment and caches; runs and data stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -5,10 +5,12 @@ Input is always K×N×classes, output N; larger means more novel. A new distance
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 22  # numbers worked on at once: bounds memory whatever K, N and the number of classes
+CHUNK = 1 << 20  # numbers worked on at once: bounds memory whatever K, N and the number of classes
+FEW = 15  # members up to which all pairs are faster than sorting
 
 DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "tv": lambda p, q: (p - q).abs().sum(-1) / 2,
@@ -23,20 +25,42 @@ DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def disagreement(softmax: Tensor, distance: str = "tv") -> Tensor:
     """The score of Algorithm 2: the mean of `distance` over unordered pairs of members. TV is in [0, 1]."""
     form = total_variation if distance == "tv" else lambda part: pairwise(part, distance)
-    rows = max(1, CHUNK // (softmax.shape[0] * softmax.shape[2]))
-    return torch.cat([form(part) for part in softmax.split(rows, dim=1)])
+    parts = softmax.split(max(1, CHUNK // (softmax.shape[0] * softmax.shape[2])), dim=1)
+    return torch.cat([form(part) for part in parts]) if len(parts) > 1 else form(softmax)
 
 
 def total_variation(softmax: Tensor) -> Tensor:
-    """Mean pairwise TV by sorting: K log K work and no K×K memory.
+    """Mean pairwise TV. A few members pair by pair, in place; many by sorting: K log K work and no K×K memory.
 
     Σ_{i<j} |a_i − a_j| = Σ_r (2r − K + 1) a_(r) = Σ_r r (K − r) (a_(r+1) − a_(r)): r (K − r) pairs span the r-th gap.
     By gaps nothing cancels: the score is never below 0, and 0 where all agree.
     """
     members = len(softmax)
-    gaps = softmax.sort(dim=0).values.diff(dim=0)
+    pairs = members * (members - 1)
+    if members <= FEW:
+        total = torch.sub(softmax[1], softmax[0]).abs_()
+        gap = torch.empty_like(total) if members > 2 else total
+        for i in range(2, members):
+            for j in range(i):
+                total += torch.sub(softmax[i], softmax[j], out=gap).abs_()
+        return total.sum(-1).div_(pairs)
+    # The classes are summed up before the gaps are taken: there are fewer gaps then, and sums of what is in order are
+    # in order, since all are added one after another.
+    by_class = _ordered(softmax)
+    ordered = by_class[:, 0].clone()
+    for c in range(1, by_class.shape[1]):
+        ordered += by_class[:, c]
     rank = torch.arange(1, members, dtype=softmax.dtype, device=softmax.device)
-    return torch.einsum("k,knc->n", rank * (members - rank), gaps) / (members * (members - 1))
+    return ordered.diff(dim=1).mul_(rank * (members - rank)).sum(1).div_(pairs)
+
+
+def _ordered(softmax: Tensor) -> Tensor:
+    """N×classes×K, the members' values in order. NumPy sorts short rows ten times as fast as torch does on a CPU."""
+    if softmax.device.type != "cpu":
+        return softmax.permute(1, 2, 0).sort(dim=-1).values
+    rows = np.array(softmax.numpy().transpose(1, 2, 0), order="C")
+    rows.sort(axis=-1)
+    return torch.from_numpy(rows)
 
 
 def pairwise(softmax: Tensor, distance: str = "tv") -> Tensor:

@@ -30,10 +30,11 @@ from erd.models import Classifier
 from erd.params import Settings
 from erd.rundir import RunDir
 from erd.seeds import derive
-from erd.training import Examples, Fit, Loss, Recipe, State, fit, predict
+from erd.training import EVAL_BATCH, Examples, Fit, Loss, Recipe, State, fit, predict
 
 log = logging.getLogger("erd")
 HEAVIEST = 10.0  # an image of a rare class weighs at most as much as so many others: a few must not decide everything
+SCORED_AT_ONCE = 64 * EVAL_BATCH  # images: bounds memory; whole batches, so that no bit depends on it
 COMPARED = ("entropy", "max_softmax")  # columns of scores.parquet that are evaluated beside the score
 
 
@@ -434,24 +435,39 @@ def _scored(
     run: RunDir, packed: Path, part: str | None, nets: list[tuple[Classifier, list[State]]], settings: Settings
 ) -> pd.DataFrame:
     """One row an image of a packed set, or of a part of it. The first net is the classifier, the others are members."""
-    images = packing.read(packed)
-    device = next(nets[0][0].parameters()).device
-    rows = Mixture(images.rows(part) if part else images.rows(), device=device)
-    with compute.threads(settings.pretrain.threads):
-        classifier, *others = (predict(model, snapshots, rows) for model, snapshots in nets)
-    members = torch.stack(others)
-    manifest = pd.read_parquet(RunDir.manifest(packed))
+    columns = _score_columns(packed, part, nets, settings, known_classes(run))
+    manifest = pd.read_parquet(RunDir.manifest(packed))  # now that the images are no longer mapped
     if part:
         manifest = manifest[manifest["part"] == part].reset_index(drop=True)
-    table = {
-        "id": manifest["id"],
-        "score": scores_of.disagreement(members, settings.score.distance).numpy(),
-        "predicted": np.array(known_classes(run))[classifier.argmax(1).numpy()],
-        # For comparison: what the same ensemble and the classifier alone would say.
-        "entropy": scores_of.entropy_of_mean(members).numpy(),
-        "max_softmax": scores_of.max_softmax(classifier[None]).numpy(),
-    }
+    table = {"id": manifest["id"]} | columns
     return pd.DataFrame(table | ({"truth": manifest["truth"]} if "truth" in manifest else {}))
+
+
+def _score_columns(
+    packed: Path,
+    part: str | None,
+    nets: list[tuple[Classifier, list[State]]],
+    settings: Settings,
+    classes: list[str],
+) -> dict[str, np.ndarray]:
+    images = packing.read(packed)
+    device = next(nets[0][0].parameters()).device
+    blocks: list[dict[str, np.ndarray]] = []
+    for rows in (images.rows(part) if part else images.rows()).split(SCORED_AT_ONCE):
+        mixture = Mixture(rows, device=device)
+        with compute.threads(settings.pretrain.threads):
+            classifier, *others = (predict(model, snapshots, mixture) for model, snapshots in nets)
+        members = torch.stack(others)
+        blocks.append(
+            {
+                "score": scores_of.disagreement(members, settings.score.distance).numpy(),
+                "predicted": np.array(classes)[classifier.argmax(1).numpy()],
+                # For comparison: what the same ensemble and the classifier alone would say.
+                "entropy": scores_of.entropy_of_mean(members).numpy(),
+                "max_softmax": scores_of.max_softmax(classifier[None]).numpy(),
+            }
+        )
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
 def _quality(table: pd.DataFrame) -> dict[str, Any]:

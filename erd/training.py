@@ -119,8 +119,7 @@ def fit(
     while len(result.history) < recipe.epochs and not _out_of_patience(result, recipe):
         optimizer.lr = recipe.lr_at(len(result.history))
         model.train()
-        loss_sum = torch.zeros((), device=device)
-        hit = torch.zeros(len(train), dtype=torch.bool, device=device)
+        losses, orders, answers = [], [], []  # looked at after the epoch: a step of a small net is mostly overhead
         for positions, images in shuffled(train.images, recipe.batch_size, generator, augment=recipe.augment):
             target = labels[positions]
             logits = model(images)
@@ -129,17 +128,22 @@ def fit(
             value.backward()
             optimizer.step()
             steps += 1
+            losses.append(value.detach())
+            orders.append(positions)
             with torch.no_grad():
-                loss_sum += value * len(target)
-                hit[positions] = logits.argmax(1) == target
+                answers.append(logits.argmax(1))
                 if ema:
                     # A plain mean until `ema_steps` steps are done, so that the starting weights do not linger.
                     torch._foreach_lerp_(ema, followed, max(1 / recipe.ema_steps, 1 / steps))
-        if not math.isfinite(loss_sum.item()):
+        sizes = torch.tensor([len(positions) for positions in orders], dtype=torch.float32, device=device)
+        loss_sum = (torch.stack(losses) @ sizes).item()
+        hit, order = torch.zeros(len(train), dtype=torch.bool, device=device), torch.cat(orders)
+        hit[order] = torch.cat(answers) == labels[order]
+        if not math.isfinite(loss_sum):
             remedy = "lower its learning rate (pretrain.lr or finetune.lr)"
             raise RunError(f"training diverged in epoch {len(result.history) + 1}: the loss is no number; {remedy}")
         val_loss, val_accuracy = evaluate(model, val) if watch is None else watch(model)
-        record = {"epoch": len(result.history) + 1, "loss": loss_sum.item() / len(train),
+        record = {"epoch": len(result.history) + 1, "loss": loss_sum / len(train),
                   "val_loss": val_loss, "val_accuracy": val_accuracy}  # fmt: skip
         for code, name in enumerate(train.part_names):
             here = part == code

@@ -24,8 +24,15 @@ class Rows:
     def __len__(self) -> int:
         return len(self.images) if self.rows is None else len(self.rows)
 
+    def split(self, size: int) -> "list[Rows]":
+        """So many images at a time, without a copy."""
+        if self.rows is None:
+            return [Rows(images) for images in self.images.split(size)]
+        return [Rows(self.images, rows) for rows in self.rows.split(size)]
+
     def take(self, positions: Tensor) -> Tensor:
-        return self.images[positions if self.rows is None else self.rows[positions]]
+        # Not images[…]: that copies byte by byte, index_select row by row.
+        return self.images.index_select(0, positions if self.rows is None else self.rows[positions])
 
 
 class Mixture:
@@ -47,13 +54,13 @@ class Mixture:
         if len(self.sets) == 1:
             images = self.sets[0].take(positions)
         else:
-            shape = (len(positions), *self.sets[0].images.shape[1:])
-            images = torch.empty(shape, dtype=torch.uint8, device=self.device)
-            start = 0
+            parts, places, start = [], [], 0
             for part in self.sets:
                 here = ((positions >= start) & (positions < start + len(part))).nonzero()[:, 0]
-                images[here] = part.take(positions[here] - start)
+                parts.append(part.take(positions[here] - start))
+                places.append(here)
                 start += len(part)
+            images = torch.cat(parts).index_select(0, torch.cat(places).argsort())  # back into the order asked for
         return images if images.ndim == 4 else images.unsqueeze(-1)
 
 
