@@ -17,6 +17,7 @@ import importlib.util
 import io
 import logging
 import math
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ from erd.data.batches import Rows
 from erd.ensemble import load_net
 from erd.errors import RunError, UserError, WorkerDied, why
 from erd.locks import locked
-from erd.methods import Data, Labeled, Method
+from erd.methods import CHOOSING, Data, Labeled, Method
 from erd.params import HERE, Settings
 from erd.rundir import RunDir
 from erd.scenarios import expand, get, settings_for
@@ -212,11 +213,12 @@ def prepare(place: Place, with_outliers: bool) -> dict[str, str]:
     return {path.name: files.sha256(path) for path in inputs}
 
 
-def measure(cell: Cell, key: str, member: int) -> dict[str, Any]:
-    """Fit, score, compare with the truth; the record, which is also written down."""
+def measure(cell: Cell, key: str, member: int, tapes: Path | None = None) -> dict[str, Any]:
+    """Fit, score, compare with the truth; the record, which is also written down. `tapes` is a folder for fits that
+    other cells may need too."""
     place, method = cell.place, methods.get(cell.method)
     place.trouble(method.name).unlink(missing_ok=True)
-    data = hand_out(method, place, compute.device(place.settings.run, member))
+    data = hand_out(method, place, compute.device(place.settings.run, member), tapes)
     started, clock = datetime.now(UTC), time.perf_counter()
     try:
         detector = method.fit(data)
@@ -231,7 +233,7 @@ def measure(cell: Cell, key: str, member: int) -> dict[str, Any]:
     record = {
         "key": key,
         "figures": {name: _figures(scores[name], packed) for name, packed in _scored(place.run).items()},
-        "seconds": time.perf_counter() - clock,
+        "seconds": time.perf_counter() - clock + data.saved,
         "batch_p": detector.batch_p,
         "outliers": files.load_facts(place.outliers)["source"] if "outliers" in method.sees else None,
         "started": started.isoformat(),
@@ -241,7 +243,7 @@ def measure(cell: Cell, key: str, member: int) -> dict[str, Any]:
     return record
 
 
-def hand_out(method: Method, place: Place, device: torch.device) -> Data:
+def hand_out(method: Method, place: Place, device: torch.device, tapes: Path | None = None) -> Data:
     """What the method declares, and nothing else. Copies of S and V, since a view would show the other's images too."""
     run = place.run
     labeled, batch = packing.read(run.labeled), packing.read(run.batch)
@@ -272,7 +274,7 @@ def hand_out(method: Method, place: Place, device: torch.device) -> Data:
     }
     blank, _ = load_net(run.pretrained)
     seen = {name: has[name]() for name in method.sees}
-    return Data(method.name, shown(place.settings), labeled.facts["classes"], device, blank, seen)
+    return Data(method.name, shown(place.settings), labeled.facts["classes"], device, blank, seen, tapes)
 
 
 def shown(settings: Settings) -> Settings:
@@ -329,7 +331,8 @@ def run(plan: Plan, each: Each) -> list[dict[str, Any]]:
         sending = Sending()
         for number in sorted(records):
             sending.add(plan.cells[number], records[number])
-        jobs = [((plan.cells[n], keys[n], order), plan.cells[n].name) for order, n in enumerate(todo)]
+        tapes = _tapes([plan.cells[number] for number in todo], prepared)
+        jobs = [((plan.cells[n], keys[n], order, tapes[order]), plan.cells[n].name) for order, n in enumerate(todo)]
         for count, (position, outcome) in enumerate(each(measure, jobs), 1):
             number = todo[position]
             failed = isinstance(outcome, BaseException)
@@ -338,7 +341,22 @@ def run(plan: Plan, each: Each) -> list[dict[str, Any]]:
             log.info("%d of %d: %s, %s", count, len(todo), plan.cells[number].name, _told(row))
             sending.add(plan.cells[number], records[number])
         sending.flush()
+        for folder in {tape.parent for tape in tapes if tape}:
+            shutil.rmtree(folder, ignore_errors=True)
     return [row_of(cell, records[number]) for number, cell in enumerate(plan.cells)]
+
+
+def _tapes(cells: Sequence[Cell], prepared: Mapping[RunDir, dict[str, str]]) -> list[Path | None]:
+    """Where each of the cells writes its fits down: for others with the same images that train on the same schedules.
+    They stay until the bench is through, so that one that was stopped goes on with them."""
+    folders: list[Path] = []
+    for cell in cells:
+        settings = cell.place.settings
+        schedules = [block.model_dump(exclude={*CHOOSING, "labels", "members"})
+                     for block in (settings.pretrain, settings.finetune)]  # fmt: skip
+        same = [prepared[cell.place.run], schedules, _code("erd.ensemble"), settings.run.device]
+        folders.append(cell.place.run.root / "tapes" / files.digest(same)[:16])
+    return [folder if folders.count(folder) > 1 else None for folder in folders]
 
 
 def side_by_side(workers: compute.Workers) -> Each:

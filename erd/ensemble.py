@@ -16,6 +16,7 @@ from erd.errors import UserError, nearest
 from erd.models import Classifier
 from erd.params import Finetune
 from erd.seeds import derive
+from erd.tape import Tape
 from erd.training import Examples, Fit, Recipe, State, fit
 
 CURVES = ("train", "batch_known", "batch_novel", "batch")  # learning curves; the last where the truth is not known
@@ -61,6 +62,7 @@ def finetune_member(
     *,
     checkpoint: Path | None = None,
     fingerprint: str = "",
+    tape: Tape | None = None,
     on_epoch: Callable[[dict[str, float]], None] = lambda record: None,
 ) -> tuple[Classifier, Fit]:
     """One member f_c. `unlabeled` are the images that get the label c, each set with its curves (indices of CURVES).
@@ -84,7 +86,7 @@ def finetune_member(
     validation = Examples(Mixture(val[0], device=device), val[1])
     generator = torch.Generator().manual_seed(derive(seed, "finetune", label))
     result = fit(model, examples, validation, Recipe.of(finetune), generator,
-                 checkpoint=checkpoint, fingerprint=fingerprint, on_epoch=on_epoch)  # fmt: skip
+                 checkpoint=checkpoint, fingerprint=fingerprint, tape=tape, on_epoch=on_epoch)  # fmt: skip
     return model, result
 
 

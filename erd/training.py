@@ -19,6 +19,7 @@ from erd.errors import RunError
 from erd.models import Classifier, uses_convolutions
 from erd.optimizers import Optimizer
 from erd.params import Finetune, Training
+from erd.tape import Tape
 
 State = dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # what the net gives for a batch, labels, parts → one number
@@ -89,6 +90,7 @@ def fit(
     watch: Callable[[Classifier], tuple[float, float]] | None = None,
     checkpoint: Path | None = None,
     fingerprint: str = "",
+    tape: Tape | None = None,
     on_epoch: Callable[[dict[str, float]], None] = lambda record: None,
 ) -> Fit:
     """Train `model` in place on `train`, watching `val`; return what `recipe.keep` says.
@@ -97,7 +99,8 @@ def fit(
     `val` are not what decides.
 
     With a `checkpoint` path the state is saved there after every epoch, and a file left by a killed fit with the same
-    `fingerprint` is taken up. The caller deletes it once the result is safe.
+    `fingerprint` is taken up. The caller deletes it once the result is safe. Epochs that are on the `tape` are played
+    back, the others written to it.
     """
     device = next(model.parameters()).device
     if uses_convolutions(model):
@@ -109,6 +112,7 @@ def fit(
     result, steps = Fit(), 0
     if checkpoint is not None and checkpoint.exists():
         steps = _resume(checkpoint, fingerprint, model, optimizer, generator, result)
+    assert tape is None or recipe.keep != "ema", "a tape has no running average: it changes with every step"
     ema: list[Tensor] = []  # the running average, updated in place, beside the weights it follows
     followed: list[Tensor] = []
     if recipe.keep == "ema":
@@ -116,7 +120,8 @@ def fit(
         weights = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
         followed, ema = list(weights.values()), [result.snapshots[0][name] for name in weights]
 
-    while len(result.history) < recipe.epochs and not _out_of_patience(result, recipe):
+    def train_epoch() -> dict[str, float]:
+        nonlocal steps
         optimizer.lr = recipe.lr_at(len(result.history))
         model.train()
         losses, orders, answers = [], [], []  # looked at after the epoch: a step of a small net is mostly overhead
@@ -149,6 +154,14 @@ def fit(
             here = part == code
             if here.any():
                 record[f"{name}_accuracy"] = (hit & here).sum().item() / here.sum().item()
+        return record
+
+    while len(result.history) < recipe.epochs and not _out_of_patience(result, recipe):
+        record = tape.play(len(result.history) + 1, model, optimizer, generator) if tape else None
+        if record is None:
+            record = train_epoch()
+            if tape is not None:
+                tape.write(record, model, optimizer, generator)
         result.history.append(record)
         _keep(result, model, recipe)
         if checkpoint is not None:

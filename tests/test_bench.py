@@ -24,6 +24,7 @@ from erd.data import ingest as packing
 from erd.data.batches import Mixture, Rows
 from erd.ensemble import load_net
 from erd.methods import SEES, Data, Detector, Method
+from erd.tape import Tape
 from erd.training import predict
 
 FAST = ["pretrain.epochs=3", "run.runner=serial"]
@@ -103,6 +104,29 @@ def test_processes_give_the_same_figures_as_one_after_the_other() -> None:
     one = run("max-softmax", seeds=2)
     two = run("max-softmax", seeds=2, overrides=("run.runner=process", "run.workers=2"), root=Path("other"))
     assert [row | {"seconds": 0} for row in one] == [row | {"seconds": 0} for row in two]
+
+
+def test_members_are_trained_once_for_all_that_look_at_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("erd", "erd-last", "erd-avg", "erd-entropy", "erd-avg-ema")
+    alone = [run(name, root=Path(name))[0] for name in names]
+    epochs: list[int] = []
+    write = Tape.write
+    monkeypatch.setattr(Tape, "write", lambda tape, *all: (epochs.append(1), write(tape, *all)))
+    together = run(*names)
+    settings = bench.place("digits-near", 0).settings.finetune
+    assert len(epochs) == (settings.members or 0) * (settings.epochs or 0), "as many as one of them needs"
+    assert [row | {"seconds": 0} for row in together] == [row | {"seconds": 0} for row in alone]
+    assert not list(Path("bench").rglob("tapes")), "nothing is left of them"
+    slowest = max(row["seconds"] for row in alone)
+    for row in together:  # also where the members were there already
+        assert row["seconds"] > slowest / 4
+
+
+def test_processes_share_members() -> None:
+    names = ("erd", "erd-last", "vanilla", "vanilla-disagreement")
+    both = run(*names, overrides=("run.runner=process", "run.workers=2"))
+    one = run(*names, root=Path("other"))
+    assert [row | {"seconds": 0} for row in one] == [row | {"seconds": 0} for row in both]
 
 
 # ------------------------------------------------------------------------------------------------ fairness

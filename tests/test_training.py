@@ -12,6 +12,7 @@ from erd import models
 from erd.data.batches import Mixture, Rows
 from erd.errors import RunError
 from erd.optimizers import Optimizer
+from erd.tape import Tape
 from erd.training import Examples, Fit, Recipe, State, evaluate, fit, predict
 
 RECIPE = Recipe(
@@ -101,6 +102,26 @@ def test_a_fit_that_was_killed_ends_with_the_bytes_of_one_that_was_not(
     assert same(resumed.snapshots, undisturbed.snapshots)
     assert resumed.history == undisturbed.history
     assert resumed.best_epoch == undisturbed.best_epoch
+
+
+@pytest.mark.parametrize("keep", ["best", "last", "softmax-average", "weight-average"])
+@pytest.mark.parametrize(("net", "optimizer"), [("mlp", "adam"), ("resnet20", "sgd")])
+def test_a_fit_from_tape_has_the_bytes_of_one_that_was_trained(
+    keep: str, net: str, optimizer: str, tmp_path: Path
+) -> None:
+    recipe = replace(RECIPE, optimizer=optimizer, lr=1e-2, augment=net == "resnet20", weight_decay=1e-3)
+    train(replace(recipe, epochs=2), net=net, tape=Tape(tmp_path))  # what was asked for first
+    for epochs in (4, 3):  # one that goes on where the tape ends, one that stops before
+        tape = Tape(tmp_path)
+        wanted = replace(recipe, keep=keep, epochs=epochs)
+        played, trained = train(wanted, net=net, tape=tape), train(wanted, net=net)
+        assert same(played.snapshots, trained.snapshots)
+        assert (played.history, played.best_epoch) == (trained.history, trained.best_epoch)
+    written = tmp_path / "epoch3.safetensors"
+    before = written.stat().st_mtime_ns
+    train(replace(recipe, epochs=4), net=net, tape=Tape(tmp_path))
+    assert written.stat().st_mtime_ns == before, "nothing is trained twice"
+    assert sum(file.name.startswith("optimizer") for file in tmp_path.iterdir()) == 1
 
 
 @pytest.mark.parametrize("net", ["mlp", "resnet20"])

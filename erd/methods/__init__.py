@@ -12,10 +12,11 @@ side, docs/extend.md has a whole example.
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,9 +24,11 @@ from torch import Tensor
 from erd import models, training
 from erd.data.batches import Mixture, Rows, in_order
 from erd.errors import RunError, UserError, nearest
+from erd.files import digest
 from erd.models import Classifier
 from erd.params import Settings
 from erd.seeds import derive
+from erd.tape import Busy, Tape, taken
 from erd.training import Examples, Loss, Recipe
 
 Setting = Literal["unsupervised", "known outliers", "semi-supervised", "pretrained", "oracle"]
@@ -39,6 +42,10 @@ SEES = {  # what a method may declare → what it gets under that name
     "novel_share": "the true share of novel images in the batch (oracle)",
     "weights": "path of a net pretrained on other images (`bench.weights`)",
 }
+
+T = TypeVar("T")
+CHOOSING = ("epochs", "patience", "monitor", "keep", "ema_steps")  # of a recipe: what is kept of a fit, not how it goes
+TAPED_AT_MOST = 256e6  # bytes of a fit that are written down
 
 
 class Undeclared(RunError):
@@ -95,11 +102,15 @@ class Data:
         device: torch.device,
         blank: Classifier,
         seen: Mapping[str, Any],
+        tapes: Path | None = None,
     ) -> None:
-        """`blank` is any net of the scenario's kind: what it is made of and how it normalises is taken from it."""
+        """`blank` is any net of the scenario's kind: what it is made of and how it normalises is taken from it.
+        `tapes` is a folder for fits that others may ask for too, with the same images."""
         self.method, self.settings, self.classes, self.device = method, settings, classes, device
         self._kind = dict(blank.made_of)
         self._mean, self._std = blank.mean.flatten().tolist(), blank.std.flatten().tolist()
+        self._weights = sum(tensor.nbytes for tensor in blank.state_dict().values())
+        self._tapes, self.saved = tapes, 0.0  # seconds of training that were done for another before
         self.__dict__.update(seen)
 
     def __getattr__(self, name: str) -> Any:  # called only for what is not there
@@ -146,12 +157,34 @@ class Data:
         *what: str | int,
         loss: Loss | None = None,
         watch: Callable[[Classifier], tuple[float, float]] | None = None,
+        tape: Tape | None = None,
     ) -> Classifier:
         """Train in place with `erd.training.fit`; V, or what `watch` says, decides which epoch is kept."""
         val = train if watch else self.examples((self.val.images, self.val.labels))
-        result = training.fit(model, train, val, recipe, self.generator("fit", *what), loss=loss, watch=watch)
+        result = training.fit(model, train, val, recipe, self.generator("fit", *what), loss=loss, watch=watch,
+                              tape=tape)  # fmt: skip
         model.load_state_dict(result.snapshots[-1])
         return model.eval()
+
+    def each(
+        self, numbers: Sequence[int], kind: str, recipe: Recipe, train: Callable[[int, Tape | None], T]
+    ) -> list[T]:
+        """`train` for each of the numbers. A fit of that kind and number that another method or point of a sweep has
+        done, with the same images and the same schedule, is played back; those that others do just now come last."""
+        if self._tapes is None or recipe.keep == "ema" or self._weights * recipe.epochs > TAPED_AT_MOST:
+            return [train(number, None) for number in numbers]
+        schedule = {name: value for name, value in asdict(recipe).items() if name not in CHOOSING}
+        found: dict[int, T] = {}
+        while left := [number for number in numbers if number not in found]:
+            before = len(found)
+            for number in left:
+                with suppress(Busy), taken(self._tapes / digest([kind, number, schedule])[:16], wait=False) as tape:
+                    found[number] = train(number, tape)
+                    self.saved += tape.saved
+            if len(found) == before:
+                with taken(self._tapes / digest([kind, left[0], schedule])[:16], wait=True):
+                    pass  # now it is on tape
+        return [found[number] for number in numbers]
 
     @torch.inference_mode()
     def outputs(self, model: Classifier, images: Rows) -> Tensor:

@@ -22,8 +22,10 @@ from erd.data.batches import Mixture, Rows
 from erd.disagreement import disagreement, entropy_of_mean
 from erd.ensemble import CURVES, draw_labels, finetune_member
 from erd.methods import Data, Detector, method
+from erd.models import Classifier
 from erd.params import Finetune, Training
-from erd.training import predict
+from erd.tape import Tape
+from erd.training import Recipe, State, predict
 
 PAPER = "Tifrea, Stavarache & Yang, UAI 2022"
 Keep = Literal["best", "last", "softmax-average", "weight-average", "ema"]
@@ -43,13 +45,16 @@ def members(
         **recipe, ema_steps=settings.finetune.ema_steps, keep=keep, init="random" if random else "pretrained"
     )
     curves = torch.full((len(data.batch),), CURVES.index("batch"), dtype=torch.int8)
-    labels = draw_labels(settings.finetune, data.classes, settings.seed)
-    nets = []
-    for label in labels:
+    train, val = ((part.images, part.labels) for part in (data.train, data.val))
+
+    def member(label: int, tape: Tape | None) -> tuple[Classifier, list[State]]:
         start = data.net() if random else copy.deepcopy(data.classifier)
-        train, val = ((part.images, part.labels) for part in (data.train, data.val))
-        model, result = finetune_member(start, label, train, [(data.batch, curves)], val, finetune, settings.seed)
-        nets.append((model, result.snapshots))
+        unlabeled = [(data.batch, curves)]
+        model, result = finetune_member(start, label, train, unlabeled, val, finetune, settings.seed, tape=tape)
+        return model, result.snapshots
+
+    labels = draw_labels(settings.finetune, data.classes, settings.seed)
+    nets = data.each(labels, f"member, {finetune.init}", Recipe.of(finetune), member)
 
     def score(images: Rows) -> Tensor:
         rows = Mixture(images, device=data.device)

@@ -13,6 +13,8 @@ from torch import Tensor
 from erd.data.batches import Rows
 from erd.disagreement import disagreement, entropy_of_mean
 from erd.methods import Data, Detector, method
+from erd.models import Classifier
+from erd.tape import Tape
 
 MEMBERS = 5
 PAPER = "Lakshminarayanan et al., NeurIPS 2017"
@@ -21,7 +23,12 @@ SEES = ("train", "val", "classifier")
 
 def ensemble(data: Data, value: Callable[[Tensor], Tensor]) -> Detector:
     known = data.examples((data.train.images, data.train.labels))
-    others = [data.fit(data.net(None, member), known, data.pretraining, member) for member in range(1, MEMBERS)]
+    data.method = "vanilla"  # its draws: both scores are of the same nets
+
+    def net(member: int, tape: Tape | None) -> Classifier:
+        return data.fit(data.net(None, member), known, data.pretraining, member, tape=tape)
+
+    others = data.each(range(1, MEMBERS), "vanilla", data.pretraining, net)
 
     def score(images: Rows) -> Tensor:
         return value(torch.stack([data.softmax(net, images) for net in (data.classifier, *others)]))
