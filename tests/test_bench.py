@@ -109,9 +109,14 @@ def test_processes_give_the_same_figures_as_one_after_the_other() -> None:
 def test_members_are_trained_once_for_all_that_look_at_them(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("erd", "erd-last", "erd-avg", "erd-entropy", "erd-avg-ema")
     alone = [run(name, root=Path(name))[0] for name in names]
-    epochs: list[int] = []
+    epochs: list[float] = []
     write = Tape.write
-    monkeypatch.setattr(Tape, "write", lambda tape, *all: (epochs.append(1), write(tape, *all)))
+
+    def counted(tape: Tape, record: dict[str, float], *more: Any) -> None:
+        epochs.append(record["epoch"])
+        write(tape, record, *more)
+
+    monkeypatch.setattr(Tape, "write", counted)
     together = run(*names)
     settings = bench.place("digits-near", 0).settings.finetune
     assert len(epochs) == (settings.members or 0) * (settings.epochs or 0), "as many as one of them needs"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from erd import models
 from erd.data.batches import Mixture, Rows
@@ -140,6 +141,14 @@ def test_steps_are_those_of_torchs_own_optimizers_to_the_bit(kind: str, net: str
             torch.nn.functional.cross_entropy(model(images[:, None]), labels).backward()
             by.step()
         assert same([ours.state_dict()], [theirs.state_dict()]), step
+
+
+@pytest.mark.parametrize("batch_size", [16, 7])
+def test_the_small_nets_own_gradients_are_autograds_to_the_bit(batch_size: int) -> None:
+    recipe = replace(RECIPE, keep="last", batch_size=batch_size, weight_decay=1e-3)
+    by_hand, autograd = train(recipe), train(recipe, loss=lambda logits, labels, part: F.cross_entropy(logits, labels))
+    assert same(by_hand.snapshots, autograd.snapshots)
+    assert by_hand.history == autograd.history
 
 
 def test_training_does_not_load_torchs_compiler() -> None:

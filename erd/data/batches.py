@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CHUNK = 32  # batches gathered at once: spreads the cost of indexing without leaving the cache
+CHUNK = 16  # batches gathered at once: spreads the cost of indexing without leaving the cache
 PAD = 4
 
 

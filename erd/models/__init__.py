@@ -62,8 +62,12 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of images with values 0..255, uint8 or float."""
+        return self.net(self.normalised(images))
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """What the net itself gets to see."""
         pixels = images.to(self.scale.dtype, copy=True)  # ours, so in place: 3 times as fast as torch.addcmul
-        return self.net(pixels.mul_(self.scale).add_(self.shift))
+        return pixels.mul_(self.scale).add_(self.shift)
 
 
 def build(
