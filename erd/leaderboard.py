@@ -14,7 +14,7 @@ from typing import Any
 
 from erd import __version__, files, methods, paper, report
 from erd.errors import UserError
-from erd.scenarios import Scenario, get
+from erd.scenarios import average_and_worst, expand, like
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 COLUMNS = {  # key of a row → heading, decimals
@@ -105,7 +105,7 @@ def into(page: Path, text: str) -> None:
 
 
 def tables(rows: Sequence[dict[str, Any]]) -> list[Table]:
-    found = []
+    rows, found = summed(rows), []
     for name in dict.fromkeys(row["scenario"] for row in rows):
         here = [row for row in rows if row["scenario"] == name]
         groups: dict[str, list[Line]] = {setting: [] for setting in SETTINGS}
@@ -116,10 +116,18 @@ def tables(rows: Sequence[dict[str, Any]]) -> list[Table]:
         for method in _quoted(name):
             groups[QUOTED_SETTINGS.get(method, "unsupervised")].append(_quote(name, method))
         seeds = len({row["seed"] for row in here})
-        about = f"{_about(get(name))}. {seeds} seed{'s' * (seeds > 1)}."
+        about = f"{_about(name, here)}. {seeds} seed{'s' * (seeds > 1)}."
         groups = {setting: lines for setting, lines in groups.items() if lines}
-        found.append(Table(name, about, get(name).evaluated_on, groups))
+        found.append(Table(name, about, like(name).evaluated_on, groups))
     return found
+
+
+def summed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """In place of the rows of several corruptions their average and their worst, as the paper has them."""
+    both = [row | {"batch_p": None} for row in average_and_worst(rows, COLUMNS) if row["corruptions"] > 1]
+    gone = {name for row in both for name in expand(row["scenario"].partition(" (")[0])}
+    both.sort(key=lambda row: row["scenario"])
+    return [*(row for row in rows if row["scenario"] not in gone), *both]
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
@@ -246,7 +254,7 @@ def _quoted(scenario: str) -> list[str]:
 def _quote(scenario: str, method: str) -> Line:
     figure = paper.of(scenario, method)
     note = f"quoted from the paper ({figure.table if figure else ''}), not run here"
-    return Line(method, **_from_paper(figure, get(scenario).evaluated_on), notes=(note,), quoted=True)
+    return Line(method, **_from_paper(figure, like(scenario).evaluated_on), notes=(note,), quoted=True)
 
 
 def _from_paper(figure: paper.Figure | None, evaluated_on: str) -> dict[str, Any]:
@@ -260,7 +268,9 @@ def _from_paper(figure: paper.Figure | None, evaluated_on: str) -> dict[str, Any
     return {"paper": shown, "source": source, "paper_auroc": figure.auroc}
 
 
-def _about(scenario: Scenario) -> str:
+def _about(name: str, rows: Sequence[dict[str, Any]]) -> str:
+    scenario = like(name)
+
     def classes(numbers: tuple[int, ...] | None) -> str:
         return "" if numbers is None else f" {', '.join(map(str, numbers))}" if len(numbers) <= 10 else " (half)"
 
@@ -268,7 +278,10 @@ def _about(scenario: Scenario) -> str:
     text = f"Known: {known}. Novel: {scenario.novel_source}{classes(scenario.novel)}. Net: {scenario.net}"
     if shift := scenario.shift:
         where = "novel images of the holdout" if shift.on == "holdout" else "novel images"
-        text += f". Corrupted: {where}, {shift.corruption}, severity {shift.severity}"
+        what = shift.corruption
+        if count := rows[0].get("corruptions"):
+            what = f"the {'average' if name.endswith('(A)') else 'worst'} of {count} corruptions"
+        text += f". Corrupted: {where}, {what}, severity {shift.severity}"
     if scenario.batch_known is not None:
         text += f". Batch: {scenario.batch_known:,} known and {scenario.batch_novel:,} novel images"
     return text

@@ -23,7 +23,7 @@ COLUMNS = {
     "evaluated_on": "str",  # batch or holdout
     "auroc": "float64",
     "tnr95": "float64",
-    "scenario": "str",  # of erd.scenarios, where the known and novel classes are the same
+    "scenario": "str",  # of erd.scenarios, where known and novel are the same; `cifar10-c5 (A)` as `average_and_worst`
     "note": "str",
 }
 # The two tables that compare all methods: the colour sets, and the grey ones. The others vary one thing.
@@ -55,7 +55,7 @@ def of(scenario: str, method: str) -> Figure | None:
     A main table comes first, then the row nearest to the scenario: as many members, the same net, evaluated on the
     same set, in this order; then the one that comes first in the paper.
     """
-    ours = scenarios.get(scenario)
+    ours = scenarios.like(scenario)
     rows = figures()
     rows = rows[(rows["scenario"] == scenario) & (rows["method"] == method)]
     if rows.empty:

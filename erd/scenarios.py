@@ -301,6 +301,12 @@ def _nearest(name: str) -> str:
     return close if close.startswith("did you mean") else nearest(name, SCENARIOS)
 
 
+def like(name: str) -> Scenario:
+    """The scenario of that name; for `cifar10-c5 (A)`, over all of a group, the first of them."""
+    group, summed, _ = name.partition(" (")
+    return ALL[GROUPS[group][0]] if summed and group in GROUPS else get(name)
+
+
 def expand(name: str) -> list[str]:
     """The scenario of that name, or all of the group of that name."""
     return GROUPS[name] if name in GROUPS else [get(name).name]
@@ -313,7 +319,7 @@ def average_and_worst(
 
     `rows` have scenario, method and seed, as the bench makes them; others than of corruptions are passed over. The
     average is called `cifar10-c5 (A)`, the worst `cifar10-c5 (W)`, of each figure on its own. `corruptions` says of how
-    many; where a figure is missing for one, it is missing.
+    many; where a figure is missing for one, it is missing, and `error` is the first. All else is that of the first row.
     """
     figures = tuple(figures)
     group_of = {name: group for group, names in GROUPS.items() for name in names if ALL[name].shift is not None}
@@ -326,8 +332,9 @@ def average_and_worst(
         for sign, over in (("A", lambda values: sum(values) / len(values)), ("W", min)):
             values = {name: [row[name] for row in of_group] for name in figures}
             summed = {name: None if None in each else over(each) for name, each in values.items()}
-            told.append({"scenario": f"{group} ({sign})", "method": method, "seed": seed} | summed
-                        | {"corruptions": len(of_group)})  # fmt: skip
+            errors = [row["error"] for row in of_group if row.get("error")]
+            named = {"scenario": f"{group} ({sign})", "method": method, "seed": seed, "corruptions": len(of_group)}
+            told.append(of_group[0] | summed | named | {"error": errors[0] if errors else None})
     return told
 
 

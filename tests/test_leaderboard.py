@@ -71,6 +71,25 @@ def test_failures_outliers_and_tests_of_the_batch_are_notes() -> None:
     assert cells(text, "oe")[1] == "**.900**", "of the seed that did not fail"
 
 
+def test_corruptions_are_told_as_their_average_and_their_worst() -> None:
+    rows = [
+        row("erd", 0, 0.9, "cifar10-c5-fog"),
+        row("erd", 0, 0.7, "cifar10-c5-snow"),
+        row("erd", scenario="cifar10-v2"),
+    ]
+    text = leaderboard.markdown(rows)
+    sections = {part.splitlines()[0]: part for part in text.split("\n## ")}
+    assert set(sections) >= {"cifar10-v2", "cifar10-c5 (A)", "cifar10-c5 (W)"}
+    assert "cifar10-c5-fog" not in sections
+    average, worst = (cells(sections[f"cifar10-c5 ({sign})"], "erd") for sign in "AW")
+    assert (average[1], worst[1]) == ("**.800**", "**.700**")
+    assert (average[5], worst[5]) == ("1.00 / .99", ".98 / .86"), "the paper's"
+    assert "the worst of 2 corruptions, severity 5" in sections["cifar10-c5 (W)"]
+    assert 'id="cifar10-c5(W)"' in leaderboard.html(rows)
+    alone = leaderboard.markdown(rows[:1])
+    assert "## cifar10-c5-fog" in alone
+
+
 def test_what_the_paper_says_of_methods_that_are_not_run_is_quoted() -> None:
     text = leaderboard.markdown([row("erd", scenario="cifar10-near")])
     quoted = [line for line in text.splitlines() if "(quoted)" in line]
