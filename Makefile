@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help install run up test lint bench clean
+.PHONY: help install run up test lint bench paper clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -34,6 +34,9 @@ lint: $(STAMP)  ## ruff and mypy
 
 bench: $(STAMP)  ## what got slower since benchmarks/baseline.json? DATA=DIR for Fashion-MNIST; docs/speed.md
 	@$(BIN)/python benchmarks/speed.py --quick --check $(DATA:%=--data %)
+
+paper: $(STAMP)  ## the paper's tables and figures, a day on two cores; resumes; DATA=DIR, ONLY=piece
+	@$(BIN)/python benchmarks/paper.py $(DATA:%=--data %) $(ONLY:%=--only %)
 
 clean:  ## remove the environment and caches; runs and data stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -38,7 +38,7 @@ from torch.nn import functional as F
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 import erd
-from erd import compute, disagreement, evaluation, files, models, stages
+from erd import compute, disagreement, evaluation, files, models, pages, stages
 from erd.data import ingest as packing
 from erd.data.batches import Mixture, Rows
 from erd.data.sources import Images
@@ -51,7 +51,6 @@ from erd.training import EVAL_BATCH, Examples, Fit, Recipe, fit
 
 HERE = Path(__file__).resolve().parent
 BASELINE = HERE / "baseline.json"
-MARKS = "<!-- speed:begin -->", "<!-- speed:end -->"
 
 
 @dataclass(frozen=True)
@@ -124,6 +123,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="FILE", help="put the table between the marks of a page")
     parser.add_argument("--json", action="store_true", help="only the JSON object")
     asked = parser.parse_args(argv)
+    if asked.output:
+        pages.check(asked.output, "speed")
     machine = {"cores": compute.cores(), "torch": torch.__version__, "busy": psutil.cpu_percent(1) / 100}
     notes = []
     if machine["busy"] > 0.1:
@@ -145,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if asked.keep:
         files.save_json(BASELINE, kept(rows, baseline, machine))
     if asked.output:
-        asked.output.write_text(filled(asked.output.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
+        pages.into(asked.output, "speed", "\n".join(table(rows)) + "\n")
     if not asked.json:
         print("\n".join([*table(rows), "", *notes, *(said(report) if asked.check else [])]))
     print(json.dumps(report))
@@ -761,15 +762,6 @@ def kept(rows: Sequence[Mapping[str, Any]], before: Mapping[str, Any], machine: 
         if tolerance is not None:
             figures[one["key"]] = {"ratio": one["ratio"], "tolerance": tolerance}
     return {"machine": dict(machine), "figures": {key: figures[key] for key in GOALS if key in figures}}
-
-
-def filled(page: str, lines: Sequence[str]) -> str:
-    """The page with the table between its marks."""
-    begin, end = MARKS
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise SystemExit(f"the page needs the marks {begin} and {end}, once each: put them where the table goes")
-    head, tail = page.split(begin)[0], page.split(end)[1]
-    return f"{head}{begin}\n{chr(10).join(lines)}\n{end}{tail}"
 
 
 if __name__ == "__main__":

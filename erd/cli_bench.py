@@ -38,13 +38,18 @@ def add(
     many.add_argument("--runner", metavar="R", help="process or serial")
     many.add_argument("--params", metavar="FILE", help="settings file (default: params.yaml here, if there is one)")
     many.add_argument("--folder", metavar="DIR", default="bench", help="where results are kept (default: %(default)s)")
-    many.add_argument("--output", metavar="FILE.md", help="put the tables between the bench markers of this page too")
+    many.add_argument(
+        "--output",
+        metavar="FILE.md[#PART]",
+        help="put the tables into this page too, between <!-- PART:begin --> and <!-- PART:end -->; PART is `bench`, "
+        "or the name of the sweep, unless said otherwise",
+    )
     command("methods", methods, "list the novelty detectors, and what each may see")
 
 
 def bench(arguments: argparse.Namespace) -> dict[str, Any]:
     """All cells that are not done yet, in parallel; then the tables."""
-    from erd import bench, leaderboard
+    from erd import bench, leaderboard, pages
     from erd.compute import Workers
 
     if arguments.sweep:
@@ -60,14 +65,15 @@ def bench(arguments: argparse.Namespace) -> dict[str, Any]:
         file=Path(arguments.params) if arguments.params else None,
         root=Path(arguments.folder),
     )
-    if arguments.output:
-        leaderboard.check(Path(arguments.output))
+    output = pages.place(arguments.output, "bench") if arguments.output else None
+    if output:
+        pages.check(*output)
     with Workers(plan.settings.run, len(plan.cells)) as workers:
         rows = bench.run(plan, bench.side_by_side(workers))
     written = leaderboard.write(rows, plan.root)
-    if arguments.output:
-        leaderboard.into(Path(arguments.output), leaderboard.markdown(rows))
-        written.append(Path(arguments.output))
+    if output:
+        pages.into(*output, leaderboard.markdown(rows, brief=output[1] != "bench"))
+        written.append(output[0])
     if plan.skipped:
         log.info("left out, for want of weights (--set bench.weights=FILE): %s", ", ".join(plan.skipped))
     if not arguments.json:
@@ -84,7 +90,7 @@ def bench(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def sweep(arguments: argparse.Namespace) -> dict[str, Any]:
     """One thing varied: a table and a figure."""
-    from erd import bench, sweeps
+    from erd import bench, pages, sweeps
     from erd.compute import Workers
 
     if len(arguments.method) > 1:
@@ -100,9 +106,14 @@ def sweep(arguments: argparse.Namespace) -> dict[str, Any]:
         file=Path(arguments.params) if arguments.params else None,
         root=Path(arguments.folder),
     )
+    output = pages.place(arguments.output, arguments.sweep) if arguments.output else None
+    if output:
+        pages.check(*output)
     with Workers(plan.settings.run, len(plan.cells)) as workers:
         rows = bench.run(plan, bench.side_by_side(workers))
     written = sweeps.write(arguments.sweep, rows, plan.root)
+    if output:
+        written += sweeps.into(*output, arguments.sweep, rows)
     if not arguments.json:
         print(written[1].read_text(encoding="utf-8"))
         print("\n".join(f"{path.suffix[1:]:<8} {path}" for path in written))

@@ -1,7 +1,7 @@
 """The bench's rows as tables for people: mean ± standard deviation over seeds, the paper's figure beside ours.
 
     write(rows, folder)                  # results.json, results.md, results.html
-    into(Path("docs/results.md"), text)  # between the two marker lines of a page
+    markdown(rows, brief=True)           # the tables alone, as part of a page (erd.pages)
 
 A table for each scenario, its methods grouped by what they may use; the best of a group is bold.
 """
@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from erd import __version__, files, methods, paper, report
-from erd.errors import UserError
 from erd.scenarios import average_and_worst, expand, like
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 COLUMNS = {  # key of a row → heading, decimals
     "batch_auroc": ("AUROC, batch", 3),
     "batch_tnr95": ("TNR@95, batch", 2),
@@ -90,20 +88,6 @@ def write(rows: list[dict[str, Any]], folder: Path) -> list[Path]:
     return written
 
 
-def check(page: Path) -> None:
-    """Whether `into` will find its place, before hours are spent."""
-    text = page.read_text(encoding="utf-8") if page.exists() else ""
-    if page.exists() and not 0 <= text.find(BEGIN) < text.find(END):
-        raise UserError(f"{page} has no place for the table: put the lines {BEGIN} and {END} into it")
-
-
-def into(page: Path, text: str) -> None:
-    """Put `text` between the markers of a page; a page that is not there is made."""
-    check(page)
-    before, _, rest = (page.read_text(encoding="utf-8") if page.exists() else f"{BEGIN}{END}\n").partition(BEGIN)
-    _save(page, f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
-
-
 def tables(rows: Sequence[dict[str, Any]]) -> list[Table]:
     rows, found = summed(rows), []
     for name in dict.fromkeys(row["scenario"] for row in rows):
@@ -130,11 +114,19 @@ def summed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*(row for row in rows if row["scenario"] not in gone), *both]
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    parts = [_legend(rows)]
+def markdown(rows: Sequence[dict[str, Any]], brief: bool = False) -> str:
+    """Legend, a table a scenario, what others report, the methods; `brief`: the tables alone."""
+    parts = [] if brief else [_legend(rows)]
     for table in tables(rows):
         headings = ["method", *(heading for heading, _ in COLUMNS.values()), f"paper ({table.evaluated_on})", "seconds"]
-        lines = [f"## {table.scenario}", "", table.about, "", _cells(headings), "|---" * len(headings) + "|"]
+        lines = [
+            f"{'###' if brief else '##'} {table.scenario}",
+            "",
+            table.about,
+            "",
+            _cells(headings),
+            "|---" * len(headings) + "|",
+        ]
         for setting, group in table.groups.items():
             lines.append(_cells([f"*{setting}*: {SETTINGS[setting]}", *[""] * (len(headings) - 1)]))
             for line in group:
@@ -145,6 +137,8 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
         if table.notes:
             lines += ["", *(f"- {note}" for note in table.notes)]
         parts.append("\n".join(lines) + "\n")
+    if brief:
+        return "\n".join(parts)
     if others := reported(rows):
         headings = ["method", "as reported by", *others[0]["figures"]]
         lines = ["## Reported by others", "", OTHERS_TEXT, "", _cells(headings), "|---" * len(headings) + "|"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from erd import bench, files
+from erd import bench, files, pages
 from erd.bench import Cell, Plan
 from erd.errors import UserError, nearest
 from erd.leaderboard import short
@@ -126,7 +126,7 @@ def _stopping(settings: Settings, method: str, seed: int) -> list[Point]:
 
 def _classes(settings: Settings) -> int:
     """Known classes: a label has to be one of them."""
-    known = get(settings.scenario_name).known
+    known = get(settings.data.scenario).known
     return 10 if known is None else len(known)
 
 
@@ -283,8 +283,7 @@ def write(name: str, rows: list[dict[str, Any]], root: Path) -> list[Path]:
     """Table, figure and rows of a sweep, in <root>/sweeps/."""
     from erd import figures
 
-    sweep, folder = SWEEPS[name], root / "sweeps"
-    good = pd.DataFrame([row | row["at"] for row in rows if not row["error"] and row["auroc"] is not None])
+    sweep, folder, good = SWEEPS[name], root / "sweeps", _good(rows)
     written = [folder / f"{name}.json", folder / f"{name}.md"]
     files.save_json(written[0], {"sweep": name, "about": sweep.about, "rows": rows})
     with files.replacing(written[1]) as draft:
@@ -292,6 +291,22 @@ def write(name: str, rows: list[dict[str, Any]], root: Path) -> list[Path]:
     if len(good):
         written.append(figures.save(sweep.draw(sweep, good), folder / f"{name}.png"))
     return written
+
+
+def into(page: Path, part: str, name: str, rows: list[dict[str, Any]]) -> list[Path]:
+    """Figure and table as a part of a page; the figure is in img/ beside it."""
+    from erd import figures
+
+    sweep, good = SWEEPS[name], _good(rows)
+    picture = page.parent / "img" / f"sweep-{part}.png"
+    figures.save(sweep.draw(sweep, good), picture)
+    shown = f"![{sweep.about}](img/{picture.name})\n\n"
+    pages.into(page, part, shown + markdown(sweep, good).partition("\n\n")[2])
+    return [page, picture]
+
+
+def _good(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame([row | row["at"] for row in rows if not row["error"] and row["auroc"] is not None])
 
 
 def markdown(sweep: Sweep, rows: pd.DataFrame) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from erd import files, leaderboard, methods, paper
-from erd.errors import UserError
 from erd.scenarios import get
 
 
@@ -139,23 +138,3 @@ def test_all_three_files_are_written(tmp_path: Path) -> None:
     assert [path.name for path in leaderboard.write(rows, tmp_path)] == ["results.json", "results.md", "results.html"]
     assert files.load_json(tmp_path / "results.json")["rows"] == rows
     assert (tmp_path / "results.md").read_text().endswith(leaderboard.markdown(rows))
-
-
-def test_a_page_gets_the_tables_between_its_markers_and_keeps_the_rest(tmp_path: Path) -> None:
-    page = tmp_path / "results.md"
-    page.write_text("# Ours\n\n<!-- bench:begin -->\nold\n<!-- bench:end -->\n\n## By hand\n")
-    for text in ("first\n", "second\n"):
-        leaderboard.into(page, text)
-        assert page.read_text() == f"# Ours\n\n<!-- bench:begin -->\n{text}<!-- bench:end -->\n\n## By hand\n"
-    new = tmp_path / "new.md"
-    leaderboard.into(new, "text\n")
-    assert new.read_text() == "<!-- bench:begin -->\ntext\n<!-- bench:end -->\n"
-
-
-@pytest.mark.parametrize("text", ["no markers", "<!-- bench:end --> <!-- bench:begin -->", "<!-- bench:begin -->"])
-def test_a_page_without_both_markers_in_order_is_left_alone(text: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(text)
-    with pytest.raises(UserError, match="has no place for the table"):
-        leaderboard.into(page, "table\n")
-    assert page.read_text() == text

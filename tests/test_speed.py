@@ -99,11 +99,6 @@ def test_the_command_ends_with_1_if_something_is_slower(
     assert "two doublings" in output.err
 
 
-def test_a_page_without_the_marks_is_left_alone() -> None:
-    with pytest.raises(SystemExit, match="speed:begin"):
-        speed.filled("no marks", ["table"])
-
-
 def test_repetitions_alternate_and_the_first_does_not_count() -> None:
     calls: list[str] = []
 

@@ -1,0 +1,58 @@
+"""`make paper`: that every piece of it is a command that works, and has a place in the docs to go to."""
+
+import importlib.util
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from erd import bench, pages, sweeps
+from erd.cli import _parser
+
+ROOT = Path(__file__).parents[1]
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reproduction", ROOT / "benchmarks" / "paper.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+paper = _load()
+BENCHED = [name for name, words in paper.PIECES.items() if words[0] == "bench"]
+
+
+@pytest.mark.parametrize("name", BENCHED)
+def test_a_piece_of_the_bench_can_be_planned_and_its_page_has_a_place_for_it(name: str, tmp_path: Path) -> None:
+    asked = _parser().parse_args(paper.PIECES[name])
+    if asked.sweep:
+        plan = sweeps.plan(asked.sweep, asked.scenario, asked.seeds, overrides=asked.set, root=tmp_path)
+    else:
+        plan = bench.plan(asked.scenario, asked.method, asked.seeds, overrides=asked.set, root=tmp_path)
+    assert len(plan.cells) >= 2
+    page, part = pages.place(asked.output, asked.sweep or "bench")
+    pages.check(ROOT / page, part)
+
+
+def test_every_sweep_is_a_piece() -> None:
+    assert set(sweeps.SWEEPS) <= set(paper.PIECES)
+
+
+def test_what_would_be_run_is_said_and_the_figures_of_scripts_are_in_the_docs() -> None:
+    said = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "paper.py", "--list", "--data", "somewhere"],
+        capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert len(said) == len(paper.PIECES)
+    for line, name in zip(said, paper.PIECES, strict=True):
+        words = shlex.split(line.partition(": ")[2])
+        assert words[0] == ("erd" if name in BENCHED else "python")
+        if words[0] == "python":
+            assert (ROOT / words[1]).exists()
+            assert (ROOT / words[words.index("--output") + 1]).exists()
