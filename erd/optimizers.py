@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 SLOTS = {"adam": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum",)}
@@ -37,10 +36,10 @@ class Optimizer:
         assert len(weights) == len(self.weights), "a weight without a gradient"
         gradients = [weight.grad for weight in self.weights if weight.grad is not None]
         if self.kind == "adam":
-            adam(
-                weights, gradients, self.slots["exp_avg"], self.slots["exp_avg_sq"], [], self.steps, fused=True,
-                amsgrad=False, beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=self.weight_decay, eps=1e-8,
-                maximize=False,
+            torch._foreach_add_(self.steps, 1)
+            torch._fused_adam_(  # torch.optim.adam sorts the weights by device first, which takes half as long as this
+                weights, gradients, self.slots["exp_avg"], self.slots["exp_avg_sq"], [], self.steps, amsgrad=False,
+                beta1=0.9, beta2=0.999, lr=self.lr, weight_decay=self.weight_decay, eps=1e-8, maximize=False,
             )  # fmt: skip
         else:
             sgd(
