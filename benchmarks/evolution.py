@@ -23,7 +23,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from erd import bench, compute, evaluation, figures, methods, stages
+from erd import bench, cells, compute, evaluation, figures, methods, stages
 from erd.data.batches import Mixture
 from erd.disagreement import disagreement
 from erd.ensemble import CURVES, draw_labels, finetune_member
@@ -64,10 +64,10 @@ def main() -> int:
     return 0
 
 
-def follow(place: bench.Place) -> Evolution:
+def follow(place: cells.Place) -> Evolution:
     """Fine-tune the members once, and score the batch after each of their epochs."""
-    bench.prepare(place, False)
-    data = bench.hand_out(methods.get("erd"), place, torch.device("cpu"))
+    cells.prepare(place, False)
+    data = cells.hand_out(methods.get("erd"), place, torch.device("cpu"))
     truth = stages.truth_of(place.run.batch)
     assert truth is not None, "the scenario knows what is novel"
     novel = truth == "novel"
@@ -83,7 +83,7 @@ def follow(place: bench.Place) -> Evolution:
     for name in ("erd", "mcd"):
         print(name, file=sys.stderr)
         method = methods.get(name)
-        detector = method.fit(bench.hand_out(method, place, torch.device("cpu")))
+        detector = method.fit(cells.hand_out(method, place, torch.device("cpu")))
         final[name] = detector.score(data.batch).double().numpy()
     return Evolution(novel, scores, curves, final)
 

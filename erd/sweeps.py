@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 
 from erd import bench, files, pages
-from erd.bench import Cell, Plan
+from erd.bench import Plan
+from erd.cells import Cell
 from erd.errors import UserError, nearest
 from erd.leaderboard import short
 from erd.params import Settings

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import torch
 
-from erd import bench, compute, evaluation, methods
-from erd.bench import Place
+from erd import bench, cells, compute, evaluation, methods
+from erd.cells import Place
 from erd.data import ingest as packing
 from erd.data.batches import Rows
 from erd.rundir import RunDir
@@ -46,14 +46,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     root = tmp_path_factory.mktemp("bench")
     [cell] = bench.plan([], ["max-softmax"], 1, root=root).cells
     with compute.threads(1):
-        bench.prepare(cell.place, with_outliers=True)
+        cells.prepare(cell.place, with_outliers=True)
         yield cell.place
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_a_method_finds_what_is_novel_and_keeps_to_the_rules(method: methods.Method, place: Place) -> None:
     ours, theirs = torch.get_rng_state(), str(np.random.get_state())
-    detector = method.fit(bench.hand_out(method, place, torch.device("cpu")))
+    detector = method.fit(cells.hand_out(method, place, torch.device("cpu")))
     batch, holdout = packing.read(place.run.batch).images, packing.read(place.run.holdout).images
     scores = {"batch": detector.score(Rows(batch)), "holdout": detector.score(Rows(holdout))}
     assert (torch.get_rng_state() == ours).all(), "all that is random comes from data.generator"
