@@ -77,6 +77,7 @@ class Training(Block):
     augment: bool | None = None
     monitor: Literal["accuracy", "loss"] = "accuracy"
     patience: Count | None = None
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
 
 class Pretrain(Training):

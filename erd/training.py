@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from erd import files
+from erd import files, steps
 from erd.data.batches import Mixture, in_order, shuffled
 from erd.errors import RunError
 from erd.models import Classifier, uses_convolutions
 from erd.optimizers import Optimizer
 from erd.params import Finetune, Training
+from erd.steps import Loss
 from erd.tape import Tape
 
 State = dict[str, Tensor]
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # what the net gives for a batch, labels, parts → one number
 EVAL_BATCH = 1024
 
 
@@ -41,6 +41,7 @@ class Recipe:
     augment: bool
     monitor: str
     patience: int
+    precision: str = "auto"
     keep: str = "best"
     ema_steps: int = 300
 
@@ -109,11 +110,10 @@ def fit(
     optimizer = Optimizer(
         model.parameters(), recipe.optimizer, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )
-    by_hand: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None
-    by_hand = getattr(model.net, "gradients", None) if loss is None else None  # a net may know a faster way
-    result, steps = Fit(), 0
+    step = steps.of(model, optimizer, loss, recipe.precision)
+    result, done = Fit(), 0  # steps
     if checkpoint is not None and checkpoint.exists():
-        steps = _resume(checkpoint, fingerprint, model, optimizer, generator, result)
+        done = _resume(checkpoint, fingerprint, model, optimizer, generator, result)
     assert tape is None or recipe.keep != "ema", "a tape has no running average: it changes with every step"
     ema: list[Tensor] = []  # the running average, updated in place, beside the weights it follows
     followed: list[Tensor] = []
@@ -123,28 +123,20 @@ def fit(
         followed, ema = list(weights.values()), [result.snapshots[0][name] for name in weights]
 
     def train_epoch() -> dict[str, float]:
-        nonlocal steps
+        nonlocal done
         optimizer.lr = recipe.lr_at(len(result.history))
         model.train()
         losses, orders, answers = [], [], []  # looked at after the epoch: a step of a small net is mostly overhead
         for positions, images in shuffled(train.images, recipe.batch_size, generator, augment=recipe.augment):
-            target = labels[positions]
-            if by_hand is not None:
-                value, logits = by_hand(model.normalised(images), target)
-            else:
-                logits = model(images)
-                value = F.cross_entropy(logits, target) if loss is None else loss(logits, target, part[positions])
-                optimizer.zero_grad()
-                value.backward()
-            optimizer.step()
-            steps += 1
-            losses.append(value.detach())
+            value, logits = step(images, labels[positions], None if loss is None else part[positions])
+            done += 1
+            losses.append(value)
             orders.append(positions)
             with torch.no_grad():
                 answers.append(logits.argmax(1))
                 if ema:
                     # A plain mean until `ema_steps` steps are done, so that the starting weights do not linger.
-                    torch._foreach_lerp_(ema, followed, max(1 / recipe.ema_steps, 1 / steps))
+                    torch._foreach_lerp_(ema, followed, max(1 / recipe.ema_steps, 1 / done))
         sizes = torch.tensor([len(positions) for positions in orders], dtype=torch.float32, device=device)
         loss_sum = (torch.stack(losses) @ sizes).item()
         hit, order = torch.zeros(len(train), dtype=torch.bool, device=device), torch.cat(orders)
@@ -170,7 +162,7 @@ def fit(
         result.history.append(record)
         _keep(result, model, recipe)
         if checkpoint is not None:
-            _save(checkpoint, fingerprint, model, optimizer, generator, result, steps)
+            _save(checkpoint, fingerprint, model, optimizer, generator, result, done)
         on_epoch(record)
 
     if recipe.keep in ("weight-average", "ema"):
