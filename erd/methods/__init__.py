@@ -12,6 +12,7 @@ side, docs/extend.md has a whole example.
 import functools
 import importlib
 import pkgutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -182,8 +183,9 @@ class Data:
                     found[number] = train(number, tape)
                     self.saved += tape.saved
             if len(found) == before:
+                since = time.perf_counter()
                 with taken(self._tapes / digest([kind, left[0], schedule])[:16], wait=True):
-                    pass  # now it is on tape
+                    self.saved -= time.perf_counter() - since  # now it is on tape, which counts as training
         return [found[number] for number in numbers]
 
     @torch.inference_mode()
