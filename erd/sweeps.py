@@ -161,6 +161,7 @@ def _lines(sweep: Sweep, rows: pd.DataFrame) -> "Figure":
             if len(best):
                 panel.axhline(best.mean(), color=line[0].get_color(), linestyle=":", label=f"{scenario}, {BEST}")
         panel.set(xlabel=axis, ylabel=label)
+        panel.xaxis.get_major_locator().set_params(integer=True)  # nobody has two and a half members
         panel.spines[["top", "right"]].set_visible(False)
     figure.legend(
         *figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=8
