@@ -8,10 +8,13 @@ many images a process must train on before it has won anything. It needs a C++ c
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
 from typing import Any
+
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # before torch: what was compiled the last time is no measure
 
 import torch
 from torch import nn

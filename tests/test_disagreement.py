@@ -67,8 +67,9 @@ def test_total_variation_is_1_where_every_member_is_sure_of_another_class(member
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["tv", "kl", "hellinger", "l2", "argmax"])
-def test_members_that_agree_have_a_disagreement_of_exactly_0(name: str, dtype: torch.dtype) -> None:
-    same = softmaxes(1, 500, 10, seed=1).to(dtype).expand(5, -1, -1)
+@pytest.mark.parametrize("members", [5, 50])
+def test_members_that_agree_have_a_disagreement_of_exactly_0(members: int, name: str, dtype: torch.dtype) -> None:
+    same = softmaxes(1, 500, 10, seed=1).to(dtype).expand(members, -1, -1)
     assert torch.equal(d.disagreement(same, name), torch.zeros(500, dtype=dtype))
 
 
