@@ -361,8 +361,9 @@ def resolve(settings: Settings) -> Settings:
                 asked = getattr(settings.pretrain, name)
                 decided[f"{block}.{name}"] = asked if asked is not None else decided[f"{block}.{name}"]
     average = "softmax-average" if net in SMALL else "weight-average"
-    # ERD++ begins with random weights, whose first epochs are worth nothing.
-    decided["finetune.keep"] = "best" if settings.finetune.init == "random" else average
+    # ERD++ begins with random weights, whose first epochs are worth nothing: no average over all of them.
+    from_scratch = settings.finetune.init == "random"
+    decided["finetune.keep"] = "best" if from_scratch and average == "weight-average" else average
     if settings.finetune.labels is not None:
         decided["finetune.members"] = len(settings.finetune.labels)
     if settings.detect.calibration == "paper":

@@ -202,6 +202,17 @@ def test_naming_the_scenarios_own_net_changes_nothing() -> None:
     assert resolved(model__net="mlp") == resolved()
 
 
+def test_what_is_kept_of_a_member_by_default_is_what_won_on_all_sets() -> None:
+    small, large = (
+        resolved(data__scenario="digits-near"),
+        resolved(data__scenario="cifar10-near", model__net="resnet18"),
+    )
+    assert (small.finetune.keep, large.finetune.keep) == ("softmax-average", "weight-average")
+    scratch = {"finetune__init": "random"}
+    assert resolved(data__scenario="digits-near", **scratch).finetune.keep == "softmax-average"
+    assert resolved(data__scenario="cifar10-near", model__net="resnet18", **scratch).finetune.keep == "best"
+
+
 @pytest.mark.parametrize("scenario", ["cifar10-near", "xray-viral", "own", "digits-near"])
 def test_members_from_random_weights_follow_the_pretraining_schedule(scenario: str) -> None:
     settings = resolved(data__scenario=scenario, finetune__init="random")
