@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 GREY = ("fmnist-near", "mnist-near", "mnist-fmnist", "fmnist-mnist")
 OURS = ("erd", "erd-avg", "erd-avg-weights", "erd-avg-ema", "erd++", "erd++-avg")
+BASELINES = ("max-softmax", "knn", "mahal-u", "mcd")
 SWEPT = ("fmnist-near", "mnist-near")
 
 # On two cores ResNet20 takes a quarter of the paper's pretraining, or an hour and a half becomes a night.
@@ -52,8 +53,8 @@ def _each(word: str, values: Sequence[str]) -> list[str]:
 PIECES = {
     "tables": bench(GREY, ["all"], 3, ""),
     "averages": bench([*GREY, "digits-near"], OURS, 5, "#averages"),
-    "xray": bench(["xray-viral"], [*OURS[:4], "max-softmax", "knn", "mahal-u", "mcd"], 5, "#xray"),
-    "colour": bench(["cifar10-near"], [*OURS[:3], "max-softmax", "knn", "mahal-u", "mcd"], 1, "#colour", *COLOUR),
+    "xray": bench(["xray-viral"], [*OURS[:4], *BASELINES], 5, "#xray"),
+    "colour": bench(["cifar10-near"], [*OURS[:3], *BASELINES], 1, "#colour", *COLOUR, "pretrain.threads=2"),
     "shift": bench(["fmnist-c2", "fmnist-c5"], ["erd", "erd-avg", "vanilla", "mahal-u", "mcd"], 1, "#shift"),
     "members": sweep("members", 3),
     "labels": sweep("labels", 3),

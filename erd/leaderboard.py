@@ -65,6 +65,7 @@ class Table:
     about: str
     evaluated_on: str
     groups: dict[str, list[Line]]  # by setting
+    each: dict[str, dict[str, Spread | None]] = field(default_factory=dict)  # corruption → method → AUROC, if several
 
     @property
     def notes(self) -> list[str]:
@@ -89,7 +90,7 @@ def write(rows: list[dict[str, Any]], folder: Path) -> list[Path]:
 
 
 def tables(rows: Sequence[dict[str, Any]]) -> list[Table]:
-    rows, found = summed(rows), []
+    every, rows, found = rows, summed(rows), []
     for name in dict.fromkeys(row["scenario"] for row in rows):
         here = [row for row in rows if row["scenario"] == name]
         groups: dict[str, list[Line]] = {setting: [] for setting in SETTINGS}
@@ -102,7 +103,8 @@ def tables(rows: Sequence[dict[str, Any]]) -> list[Table]:
         seeds = len({row["seed"] for row in here})
         about = f"{_about(name, here)}. {seeds} seed{'s' * (seeds > 1)}."
         groups = {setting: lines for setting, lines in groups.items() if lines}
-        found.append(Table(name, about, like(name).evaluated_on, groups))
+        each = _each_corruption(name, every) if name.endswith("(W)") else {}
+        found.append(Table(name, about, like(name).evaluated_on, groups, each))
     return found
 
 
@@ -136,6 +138,10 @@ def markdown(rows: Sequence[dict[str, Any]], brief: bool = False) -> str:
                 lines.append(_cells([f"{line.method}{mark}", *figures, line.paper, took]))
         if table.notes:
             lines += ["", *(f"- {note}" for note in table.notes)]
+        if table.each:
+            headings = [f"AUROC, {table.evaluated_on}", *next(iter(table.each.values()))]
+            lines += ["", _cells(headings), "|---" * len(headings) + "|"]
+            lines += [_cells([name, *map(_bold, figures.values())]) for name, figures in table.each.items()]
         parts.append("\n".join(lines) + "\n")
     if brief:
         return "\n".join(parts)
@@ -216,6 +222,27 @@ def _line(rows: list[dict[str, Any]]) -> Line:
         seconds=statistics.mean(row["seconds"] for row in good) if good else None,
         notes=tuple(notes),
     )
+
+
+def _each_corruption(worst: str, rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Spread | None]]:
+    """Which of them a method misses. `rows` are those before they were summed; the best with each is marked."""
+    names = expand(worst.partition(" (")[0])
+    here = [row for row in rows if row["scenario"] in names]
+    figure = f"{like(worst).evaluated_on}_auroc"
+    found: dict[str, dict[str, Spread | None]] = {}
+    for name in dict.fromkeys(row["scenario"] for row in here):
+        of_name = [row for row in here if row["scenario"] == name]
+        spreads = {
+            method: _spread([row[figure] for row in of_name if row["method"] == method], 2)
+            for method in dict.fromkeys(row["method"] for row in here)
+        }
+        top = max((round(spread.mean, 2) for spread in spreads.values() if spread), default=None)
+        shift = like(name).shift
+        assert shift is not None
+        found[shift.corruption] = {
+            method: spread and replace(spread, best=round(spread.mean, 2) == top) for method, spread in spreads.items()
+        }
+    return found
 
 
 def _spread(values: list[float | None], decimals: int) -> Spread | None:

@@ -48,6 +48,7 @@ class Sweep:
     axes: tuple[str, ...]  # columns of the table; the first is the figure's x, the second its y or its lines
     points: Callable[[Settings, str, int], list[Point]]  # of a scenario, for a method and a seed
     draw: Callable[["Sweep", pd.DataFrame], "Figure"]
+    on: str = ""  # batch or holdout: where its figures are computed, if not where the paper evaluates the scenario
 
 
 # ---------------------------------------------------------------------------------------------------- the points
@@ -243,6 +244,7 @@ SWEEPS = {
             ("images in the batch", "novel"),
             _share,
             _heat,
+            on="holdout",  # one image in a hundred of a small batch is three of them: too few for an AUROC
         ),
         Sweep("nets", "the net", ("net",), _nets, _dots),
         Sweep("lr-batch", "learning rate and minibatch", ("learning rate", "minibatch"), _lr_batch, _heat),
@@ -285,7 +287,8 @@ def write(name: str, rows: list[dict[str, Any]], root: Path) -> list[Path]:
     """Table, figure and rows of a sweep, in <root>/sweeps/."""
     from erd import figures
 
-    sweep, folder, good = SWEEPS[name], root / "sweeps", _good(rows)
+    sweep, folder = SWEEPS[name], root / "sweeps"
+    good = _good(sweep, rows)
     written = [folder / f"{name}.json", folder / f"{name}.md"]
     files.save_json(written[0], {"sweep": name, "about": sweep.about, "rows": rows})
     with files.replacing(written[1]) as draft:
@@ -299,7 +302,8 @@ def into(page: Path, part: str, name: str, rows: list[dict[str, Any]]) -> list[P
     """Figure and table as a part of a page; the figure is in img/ beside it."""
     from erd import figures
 
-    sweep, good = SWEEPS[name], _good(rows)
+    sweep = SWEEPS[name]
+    good = _good(sweep, rows)
     picture = page.parent / "img" / f"sweep-{part}.png"
     figures.save(sweep.draw(sweep, good), picture)
     shown = f"![{sweep.about}](img/{picture.name})\n\n"
@@ -307,15 +311,25 @@ def into(page: Path, part: str, name: str, rows: list[dict[str, Any]]) -> list[P
     return [page, picture]
 
 
-def _good(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _good(sweep: Sweep, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """What can be shown, with each point's place on the axes."""
+    if sweep.on:
+        there = {figure: f"{sweep.on}_{figure}" for figure in FIGURES}
+        rows = [
+            row | {figure: row[name] for figure, name in there.items()} | {"evaluated_on": sweep.on}
+            if row[there["auroc"]] is not None  # the user may want no holdout
+            else row
+            for row in rows
+        ]
     return pd.DataFrame([row | row["at"] for row in rows if not row["error"] and row["auroc"] is not None])
 
 
 def markdown(sweep: Sweep, rows: pd.DataFrame) -> str:
+    where = " and ".join(f"the {name}" for name in dict.fromkeys(rows.get("evaluated_on", ())))
     lines = [
         f"# Sweep `{sweep.name}`: {sweep.about}",
         "",
-        "Mean ± standard deviation over seeds, on the set on which the paper evaluates the scenario.",
+        f"Mean ± standard deviation over seeds{where and f', on {where}'}.",
         "",
     ]
     axes = [axis for axis in sweep.axes if (sweep.name, axis) != ("members", "labels")]  # draws are part of the spread

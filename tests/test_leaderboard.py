@@ -84,7 +84,10 @@ def test_corruptions_are_told_as_their_average_and_their_worst() -> None:
     assert (average[1], worst[1]) == ("**.800**", "**.700**")
     assert (average[5], worst[5]) == ("1.00 / .99", ".98 / .86"), "the paper's"
     assert "the worst of 2 corruptions, severity 5" in sections["cifar10-c5 (W)"]
-    assert 'id="cifar10-c5(W)"' in leaderboard.html(rows)
+    assert cells(sections["cifar10-c5 (W)"], "snow") == ["snow", "**.70**"], "which of them it is that is missed"
+    page = leaderboard.html(rows)
+    assert 'id="cifar10-c5(W)"' in page
+    assert "<td>snow</td><td><b>.70</b></td>" in page
     alone = leaderboard.markdown(rows[:1])
     assert "## cifar10-c5-fog" in alone
 

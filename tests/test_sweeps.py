@@ -1,6 +1,7 @@
 """The sweeps: what they vary, and that each ends in a table and a figure."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from erd import bench, sweeps
 from erd.cli import main
 from erd.compute import Workers
 from erd.errors import UserError
+from erd.leaderboard import short
 
 TINY = ["pretrain.epochs=2", "finetune.epochs=2", "data.train=60", "data.val=30", "run.runner=serial"]
 
@@ -52,13 +54,13 @@ def test_a_batch_with_few_novel_images_is_dealt_as_asked() -> None:
 
 
 def test_the_share_of_novel_images_becomes_a_heat_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = sweeps.SWEEPS["share"].points
-    monkeypatch.setitem(
-        sweeps.SWEEPS, "share",
-        sweeps.Sweep("share", "", ("images in the batch", "novel"), lambda *a: whole(*a)[-5:], sweeps._heat),
-    )  # fmt: skip
+    share = sweeps.SWEEPS["share"]
+    monkeypatch.setitem(sweeps.SWEEPS, "share", replace(share, points=lambda *a: share.points(*a)[-5:]))
     rows = run("share")
     assert set(rows["novel"]) >= {0.2, 0.3, 0.5}
+    *_, last = Path("bench/sweeps/share.md").read_text().splitlines()
+    assert last.split(" | ")[-2] == short(rows["holdout_auroc"].iloc[-1], 3), "a small batch has too few novel images"
+    assert rows["holdout_auroc"].iloc[-1] != rows["batch_auroc"].iloc[-1]
 
 
 def test_scores_are_compared_for_both_kinds_of_ensemble() -> None:
