@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from erd import __version__, compute, files, methods, paper, tracking
+from erd import __version__, compute, files, methods, paper, progress, tracking
 from erd.cells import FIGURES, Cell, Place, measure, prepare, shown
 from erd.errors import RunError, UserError, WorkerDied
 from erd.locks import locked
@@ -39,7 +39,7 @@ TRIES = 3  # of a job whose process was killed
 EXPERIMENT = "bench"
 SEND_EVERY = 20.0  # seconds
 # Modules that change no score (files, sentences) or whose part in it is in the key already (settings).
-PLUMBING = ("erd.errors", "erd.files", "erd.lifeline", "erd.params")
+PLUMBING = ("erd.errors", "erd.files", "erd.lifeline", "erd.params", "erd.progress")
 
 # function, jobs (arguments and a name) → number of the job, and what it returned or raised, as they finish
 Each = Callable[[Callable[..., Any], Sequence[tuple[tuple[Any, ...], str]]], Iterator[tuple[int, Any]]]
@@ -163,6 +163,9 @@ def run(plan: Plan, each: Each) -> list[dict[str, Any]]:
             sending.add(plan.cells[number], records[number])
         tapes = _tapes([plan.cells[number] for number in todo], prepared)
         jobs = [((plan.cells[n], keys[n], order, tapes[order]), plan.cells[n].name) for order, n in enumerate(todo)]
+        stack.enter_context(
+            progress.saying({cell.name: cell.place.progress(cell.method) for (cell, *_), _ in jobs}, log.info)
+        )
         for count, (position, outcome) in enumerate(each(measure, jobs), 1):
             number = todo[position]
             failed = isinstance(outcome, BaseException)
@@ -262,10 +265,11 @@ def _prepare_all(plan: Plan, each: Each) -> dict[RunDir, Any]:
     places = plan.places
     jobs = [((p, p.run in with_outliers), p.name) for p in places]
     prepared: dict[RunDir, Any] = {}
-    for number, outcome in each(prepare, jobs):
-        prepared[places[number].run] = outcome
-        trouble = f": {outcome}" if isinstance(outcome, BaseException) else " is ready"
-        log.info("%s%s", jobs[number][1], trouble)
+    with progress.saying({f"the classifier of {place.name}": place.progress() for place in places}, log.info):
+        for number, outcome in each(prepare, jobs):
+            prepared[places[number].run] = outcome
+            trouble = f": {outcome}" if isinstance(outcome, BaseException) else " is ready"
+            log.info("%s%s", jobs[number][1], trouble)
     failures = [prepared[place.run] for place in places if isinstance(prepared[place.run], BaseException)]
     if len(failures) == len(places):
         raise failures[0]

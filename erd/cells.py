@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from erd import compute, evaluation, files, methods, params, stages
+from erd import compute, evaluation, files, methods, params, progress, stages
 from erd.data import ingest as packing
 from erd.data import outliers
 from erd.data.batches import Rows
@@ -58,6 +58,10 @@ class Place:
     def record(self, method: str) -> Path:
         return self.run.root / "results" / f"{method}{self._at}.json"
 
+    def progress(self, method: str | None = None) -> Path:
+        """Where the one who makes the classifier, or a method, tells how far it is."""
+        return self.run.progress(self.run.pretrained if method is None else self.record(method))
+
     def trouble(self, method: str) -> Path:
         return self.run.root / "results" / f"{method}{self._at}.traceback.txt"
 
@@ -80,7 +84,8 @@ class Cell:
 
 def prepare(place: Place, with_outliers: bool) -> dict[str, str]:
     """Images and classifier; returns the hashes of all that the methods get to see."""
-    with contextlib.redirect_stderr(io.StringIO()):  # bars of several processes would write over each other
+    # Bars of several processes would write over each other.
+    with contextlib.redirect_stderr(io.StringIO()), progress.telling(place.progress()):
         stages.ingest(place.settings, place.run)
         stages.pretrain(place.settings, place.run)
     inputs = [place.run.labeled, place.run.batch, place.run.holdout, place.run.pretrained]
@@ -99,8 +104,9 @@ def measure(cell: Cell, key: str, member: int, tapes: Path | None = None) -> dic
     data = hand_out(method, place, compute.device(place.settings.run, member), tapes)
     started, clock = datetime.now(UTC), time.perf_counter()
     try:
-        detector = method.fit(data)
-        scores = {name: _scores(detector.score, packed, method) for name, packed in _scored(place.run).items()}
+        with progress.telling(place.progress(method.name)):
+            detector = method.fit(data)
+            scores = {name: _scores(detector.score, packed, method) for name, packed in _scored(place.run).items()}
     except UserError:
         raise
     except Exception as error:  # a method's own mistake: whoever wrote it wants to see where

@@ -1,11 +1,13 @@
-"""Progress of work that happens elsewhere: members write small files, the parent draws one bar.
+"""Progress of work that happens elsewhere: workers write small files, the parent draws a bar or says a line a minute.
 
 Files instead of pipes, because then every runner (serial, processes, a cluster with a shared folder) looks the same.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from tqdm import tqdm
@@ -14,6 +16,8 @@ from erd import files
 
 EVERY = 0.3  # seconds
 TELL = 0.05  # share of the work between two calls of `on_progress`, which may be slow
+SAY = 60.0  # seconds between two lines of `saying`
+_told: ContextVar[Path | None] = ContextVar("where what is trained here tells how far it is", default=None)
 
 
 def reporter(path: Path, epochs: int) -> Callable[[dict[str, float]], None]:
@@ -57,3 +61,47 @@ def watching(
         drawer.join()
         for path in paths:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def telling(path: Path) -> Iterator[None]:
+    """Whatever is trained within the block tells there how far it is."""
+    token = _told.set(path)
+    files.save_json(path, {})
+    try:
+        yield
+    finally:
+        _told.reset(token)
+        path.unlink(missing_ok=True)
+
+
+def tell(epoch: int, epochs: int) -> None:
+    """Called after each epoch of whatever is trained; costs nothing where nobody listens."""
+    if path := _told.get():
+        files.save_json(path, {"epoch": epoch, "epochs": epochs})
+
+
+@contextmanager
+def saying(paths: Mapping[str, Path], say: Callable[[str], None]) -> Iterator[None]:
+    """Every minute, while the block runs, a line on what is under way: the names whose paths are being told to."""
+    for path in paths.values():
+        path.unlink(missing_ok=True)  # of a process that was killed
+    finished, began = threading.Event(), time.monotonic()
+
+    def look() -> None:
+        while not finished.wait(SAY):
+            found = []
+            for name, path in paths.items():
+                with suppress(FileNotFoundError):  # it may be done by now
+                    at = files.load_json(path)
+                    found.append(name + (f", epoch {at['epoch']} of {at['epochs']}" if at else ""))
+            if found:
+                say(f"after {(time.monotonic() - began) / 60:.0f} min at {'; '.join(found)}")
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        watcher.join()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from erd import files, steps
+from erd import files, progress, steps
 from erd.data.batches import Mixture, in_order, shuffled
 from erd.errors import RunError
 from erd.models import Classifier, uses_convolutions
@@ -164,6 +164,7 @@ def fit(
         if checkpoint is not None:
             _save(checkpoint, fingerprint, model, optimizer, generator, result, done)
         on_epoch(record)
+        progress.tell(len(result.history), recipe.epochs)
 
     if recipe.keep in ("weight-average", "ema"):
         for snapshot in result.snapshots:

@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 from servers import free_port
 from sklearn.metrics import roc_auc_score
 
-from erd import bench, files, methods, tracking
+from erd import bench, files, methods, progress, tracking
 from erd.cli import main
 from erd.compute import Workers
 from erd.data import ingest as packing
@@ -125,6 +125,17 @@ def test_members_are_trained_once_for_all_that_look_at_them(monkeypatch: pytest.
     slowest = max(row["seconds"] for row in alone)
     for row in together:  # also where the members were there already
         assert row["seconds"] > slowest / 4
+
+
+def test_long_work_says_every_minute_how_far_it_is(
+    here: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress, "SAY", 0.01)
+    with caplog.at_level("INFO", "erd"):
+        run("erd", overrides=("run.runner=process", "pretrain.epochs=30"))
+    assert re.search(r"after 0 min at the classifier of digits-near seed 0, epoch \d+ of 30", caplog.text)
+    assert re.search(r"after 0 min at digits-near seed 0 erd, epoch \d+ of 20", caplog.text)
+    assert not [*here.rglob(".*.progress.json")]
 
 
 def test_processes_share_members() -> None:
