@@ -37,9 +37,8 @@ def watching(
     """Draw one bar over all members while the block runs, and tell `on_progress` the share that is done."""
     for path in paths:
         path.unlink(missing_ok=True)
-    finished = threading.Event()
 
-    def draw() -> None:
+    def draw(finished: threading.Event) -> None:
         told = 0.0
         with bar(len(paths) * epochs, what) as shown:
             while True:
@@ -52,13 +51,10 @@ def watching(
                 if last:
                     return
 
-    drawer = threading.Thread(target=draw, daemon=True)
-    drawer.start()
     try:
-        yield
+        with _beside(draw):
+            yield
     finally:
-        finished.set()
-        drawer.join()
         for path in paths:
             path.unlink(missing_ok=True)
 
@@ -86,9 +82,9 @@ def saying(paths: Mapping[str, Path], say: Callable[[str], None]) -> Iterator[No
     """Every minute, while the block runs, a line on what is under way: the names whose paths are being told to."""
     for path in paths.values():
         path.unlink(missing_ok=True)  # of a process that was killed
-    finished, began = threading.Event(), time.monotonic()
+    began = time.monotonic()
 
-    def look() -> None:
+    def look(finished: threading.Event) -> None:
         while not finished.wait(SAY):
             found = []
             for name, path in paths.items():
@@ -98,10 +94,18 @@ def saying(paths: Mapping[str, Path], say: Callable[[str], None]) -> Iterator[No
             if found:
                 say(f"after {(time.monotonic() - began) / 60:.0f} min at {'; '.join(found)}")
 
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
+    with _beside(look):
+        yield
+
+
+@contextmanager
+def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """`work` in a thread while the block runs; it is told when that is over, and waited for."""
+    finished = threading.Event()
+    thread = threading.Thread(target=work, args=(finished,), daemon=True)
+    thread.start()
     try:
         yield
     finally:
         finished.set()
-        watcher.join()
+        thread.join()
