@@ -156,7 +156,10 @@ def run(plan: Plan, each: Each) -> list[dict[str, Any]]:
             keys[number] = key_of(cell, inputs)
             if (before := cell.before()).get("key") == keys[number]:
                 records[number] = before
-        todo = sorted(set(keys) - set(records), key=lambda number: _expected(plan.cells[number]), reverse=True)
+        left = {number: plan.cells[number] for number in set(keys) - set(records)}
+        todo = sorted(left, key=lambda number: _expected(left[number]), reverse=True)
+        modules = {methods.get(cell.method).module for cell in left.values()}
+        todo.sort(key=lambda number: _follows(left[number], modules))
         log.info("%d cells to do, %d are done already", len(todo), sum("key" in record for record in records.values()))
         sending = Sending()
         for number in sorted(records):
@@ -292,6 +295,12 @@ def _expected(cell: Cell) -> tuple[float, int]:
     folder = cell.place.run.root.parent
     known = [files.load_json(path)["seconds"] for path in folder.glob(f"seed*/results/{cell.method}.json")]
     return max(known, default=math.inf), get(cell.place.scenario).train or 0
+
+
+def _follows(cell: Cell, modules: Iterable[str]) -> bool:
+    """Whether its method builds on another's, whose members it only looks at: side by side, one waits for the other."""
+    own = methods.get(cell.method).module
+    return any(module != own and module in _code(own) for module in modules)
 
 
 def row_of(cell: Cell, record: dict[str, Any]) -> dict[str, Any]:

@@ -450,6 +450,14 @@ def test_each_cell_is_sent_once_even_if_the_server_was_away(
     assert sent.data.tags["method"] == "max-softmax"
 
 
+def test_what_looks_at_anothers_members_begins_after_all_that_train(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "erd"):
+        run("erd-avg", "binary", "erd", overrides=("finetune.epochs=2",))
+    order = re.findall(r"\d of 3: digits-near seed 0 ([\w-]+)", caplog.text)
+    assert order[-1] == "erd-avg"
+    assert set(order) == {"erd-avg", "binary", "erd"}
+
+
 def test_slow_cells_begin_first(enter: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
