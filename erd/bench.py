@@ -29,15 +29,17 @@ from erd.cells import FIGURES, Cell, Place, measure, prepare, shown
 from erd.errors import RunError, UserError, WorkerDied
 from erd.locks import locked
 from erd.methods import CHOOSING, Method
-from erd.params import HERE, Settings
+from erd.params import HERE, Settings, load
 from erd.rundir import RunDir
-from erd.scenarios import expand, get, settings_for
+from erd.scenarios import SIZES, expand, get, resolve, settings_for
 
 log = logging.getLogger("erd")
 ROOT = Path("bench")
 TRIES = 3  # of a job whose process was killed
 EXPERIMENT = "bench"
 SEND_EVERY = 20.0  # seconds
+# The images are dealt as in the paper: no calibration set, since nothing is flagged here. The batch is the row's.
+AS_IN_THE_PAPER = ("detect.calibration=paper", "data.batch=null", "data.inbox=null")
 # Modules that change no score (files, sentences) or whose part in it is in the key already (settings).
 PLUMBING = ("erd.errors", "erd.files", "erd.lifeline", "erd.params", "erd.progress")
 
@@ -105,8 +107,7 @@ def place(
 ) -> Place:
     """Where a scenario with a seed is worked on; a variant that needs other images or another classifier is a folder
     of its own, any other shares those of the scenario."""
-    # The images are dealt as in the paper: no calibration set, since nothing is flagged here. The batch is the row's.
-    own = ["detect.calibration=paper", "data.batch=null", "data.inbox=null", f"seed={seed}"]
+    own = [*AS_IN_THE_PAPER, f"seed={seed}"]
     varied = [f"{knob}={value}" for knob, value in (variant or {}).items()]
     settings = settings_for(
         scenario=scenario, data=data, overrides=[*own, *overrides, *varied], runner=runner, params=file
@@ -326,8 +327,34 @@ def row_of(cell: Cell, record: dict[str, Any]) -> dict[str, Any]:
         "paper_tnr95": quoted.tnr95 if quoted else None,
         "batch_p": record.get("batch_p"),
         "outliers": record.get("outliers"),
+        "otherwise": _otherwise(cell.place),
         "error": record.get("error"),
     }
+
+
+def _otherwise(place: Place) -> dict[str, Any]:
+    """Settings that decide results and are not the scenario's own. Another net brings its own recipe."""
+    net = place.settings.model.net or ""
+    usual = _usual(place.scenario, net)
+    others = {knob: value for knob, value in _deciding(place.settings).items() if value != usual[knob]}
+    return others if net == get(place.scenario).net else {"model.net": net} | others
+
+
+@functools.cache
+def _usual(scenario: str, net: str) -> dict[str, Any]:
+    return _deciding(resolve(load(None, [*AS_IN_THE_PAPER, f"data.scenario={scenario}", f"model.net={net}"])))
+
+
+def _deciding(settings: Settings) -> dict[str, Any]:
+    blocks: dict[str, Any] = {
+        "data": {*SIZES, "image_size"},
+        "model": True,
+        "pretrain": True,
+        "finetune": True,
+        "score": True,
+    }
+    dumped = settings.model_dump(include=blocks, exclude={"pretrain": {"threads"}})
+    return {f"{block}.{name}": value for block, knobs in dumped.items() for name, value in knobs.items()}
 
 
 def _told(row: dict[str, Any]) -> str:

@@ -290,13 +290,14 @@ def _from_paper(figure: paper.Figure | None, evaluated_on: str) -> dict[str, Any
 
 
 def _about(name: str, rows: Sequence[dict[str, Any]]) -> str:
-    scenario = like(name)
+    scenario, otherwise = like(name), rows[0].get("otherwise", {})
 
     def classes(numbers: tuple[int, ...] | None) -> str:
         return "" if numbers is None else f" {', '.join(map(str, numbers))}" if len(numbers) <= 10 else " (half)"
 
     known = f"{scenario.known_source}{classes(scenario.known)}"
-    text = f"Known: {known}. Novel: {scenario.novel_source}{classes(scenario.novel)}. Net: {scenario.net}"
+    text = f"Known: {known}. Novel: {scenario.novel_source}{classes(scenario.novel)}"
+    text += f". Net: {otherwise.get('model.net', scenario.net)}"
     if shift := scenario.shift:
         where = "novel images of the holdout" if shift.on == "holdout" else "novel images"
         what = shift.corruption
@@ -304,7 +305,11 @@ def _about(name: str, rows: Sequence[dict[str, Any]]) -> str:
             what = f"the {'average' if name.endswith('(A)') else 'worst'} of {count} corruptions"
         text += f". Corrupted: {where}, {what}, severity {shift.severity}"
     if scenario.batch_known is not None:
-        text += f". Batch: {scenario.batch_known:,} known and {scenario.batch_novel:,} novel images"
+        sizes = [otherwise.get(f"data.{size}", getattr(scenario, size)) for size in ("batch_known", "batch_novel")]
+        text += ". Batch: {:,} known and {:,} novel images".format(*sizes)
+    told = ("model.net", "data.batch_known", "data.batch_novel")
+    if others := [f"{knob}={value}" for knob, value in otherwise.items() if knob not in told]:
+        text += f". Otherwise than usual: {', '.join(others)}"
     return text
 
 

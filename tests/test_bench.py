@@ -104,6 +104,7 @@ def test_processes_give_the_same_figures_as_one_after_the_other() -> None:
     one = run("max-softmax", seeds=2)
     two = run("max-softmax", seeds=2, overrides=("run.runner=process", "run.workers=2"), root=Path("other"))
     assert [row | {"seconds": 0} for row in one] == [row | {"seconds": 0} for row in two]
+    assert one[0]["otherwise"] == {"pretrain.epochs": 3}, "and nothing of how and where it was run"
 
 
 def test_members_are_trained_once_for_all_that_look_at_them(monkeypatch: pytest.MonkeyPatch) -> None:

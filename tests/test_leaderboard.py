@@ -92,6 +92,13 @@ def test_corruptions_are_told_as_their_average_and_their_worst() -> None:
     assert "## cifar10-c5-fog" in alone
 
 
+def test_a_table_says_what_was_set_otherwise() -> None:
+    assert "Otherwise than usual" not in leaderboard.markdown([row("erd")])
+    otherwise = {"model.net": "resnet20", "data.batch_known": 700, "pretrain.epochs": 20}
+    text = leaderboard.markdown([row("erd", otherwise=otherwise)])
+    assert "Net: resnet20. Batch: 700 known and 5,000 novel images. Otherwise than usual: pretrain.epochs=20." in text
+
+
 def test_what_the_paper_says_of_methods_that_are_not_run_is_quoted() -> None:
     text = leaderboard.markdown([row("erd", scenario="cifar10-near")])
     quoted = [line for line in text.splitlines() if "(quoted)" in line]
