@@ -192,7 +192,10 @@ def _dots(sweep: Sweep, rows: pd.DataFrame) -> "Figure":
                 means = here.groupby(axis, sort=False)[figure_name].mean()
                 panel.plot([names.index(name) + shift for name in means.index], means, "_", color=colour, markersize=12)
             panel.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
-            panel.set(ylabel=label, title=scenario)
+            panel.set(ylabel=label, title=scenario, xlim=(-0.5, len(names) - 0.5))
+            low, high = panel.get_ylim()
+            if (missing := SPAN - (high - low)) > 0:
+                panel.set_ylim(low - missing / 2, high + missing / 2)
             panel.spines[["top", "right"]].set_visible(False)
     if second:
         figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
@@ -226,6 +229,7 @@ def _heat(sweep: Sweep, rows: pd.DataFrame) -> "Figure":
 
 FIGURES = {"auroc": "AUROC", "tnr95": "TNR@95"}
 BEST = "best on V"
+SPAN = 0.05  # a panel shows at least so much: .001 should not look like a difference
 
 SWEEPS = {
     sweep.name: sweep
