@@ -229,19 +229,14 @@ def _each_corruption(worst: str, rows: Sequence[dict[str, Any]]) -> dict[str, di
     names = expand(worst.partition(" (")[0])
     here = [row for row in rows if row["scenario"] in names]
     figure = f"{like(worst).evaluated_on}_auroc"
+    used = list(dict.fromkeys(row["method"] for row in here))
     found: dict[str, dict[str, Spread | None]] = {}
     for name in dict.fromkeys(row["scenario"] for row in here):
         of_name = [row for row in here if row["scenario"] == name]
-        spreads = {
-            method: _spread([row[figure] for row in of_name if row["method"] == method], 2)
-            for method in dict.fromkeys(row["method"] for row in here)
-        }
-        top = max((round(spread.mean, 2) for spread in spreads.values() if spread), default=None)
+        spreads = [_spread([row[figure] for row in of_name if row["method"] == method], 2) for method in used]
         shift = like(name).shift
         assert shift is not None
-        found[shift.corruption] = {
-            method: spread and replace(spread, best=round(spread.mean, 2) == top) for method, spread in spreads.items()
-        }
+        found[shift.corruption] = dict(zip(used, _marked(spreads), strict=True))
     return found
 
 
@@ -253,16 +248,19 @@ def _spread(values: list[float | None], decimals: int) -> Spread | None:
 
 
 def _with_best(lines: list[Line]) -> list[Line]:
-    """Marks the highest figure of each column, as printed: what looks equal is equal."""
-    top = {}
-    for key in COLUMNS:
-        means = [round(figure.mean, figure.decimals) for line in lines if (figure := line.figures[key])]
-        top[key] = max(means, default=None)
+    """Marks the highest figure of each column."""
+    columns = [_marked([line.figures[key] for line in lines]) for key in COLUMNS]
+    return [
+        replace(line, figures=dict(zip(COLUMNS, figures, strict=True)))
+        for line, figures in zip(lines, zip(*columns, strict=True), strict=True)
+    ]
 
-    def marked(key: str, figure: Spread | None) -> Spread | None:
-        return figure and replace(figure, best=round(figure.mean, figure.decimals) == top[key])
 
-    return [replace(line, figures={key: marked(key, line.figures[key]) for key in COLUMNS}) for line in lines]
+def _marked(figures: Sequence[Spread | None]) -> list[Spread | None]:
+    """The highest are the best, as printed: what looks equal is equal."""
+    printed = [round(figure.mean, figure.decimals) if figure else None for figure in figures]
+    top = max((mean for mean in printed if mean is not None), default=None)
+    return [figure and replace(figure, best=mean == top) for figure, mean in zip(figures, printed, strict=True)]
 
 
 def _quoted(scenario: str) -> list[str]:
