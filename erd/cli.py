@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
     started = time.monotonic()
     folder = RunDir.of(_settings(arguments))  # what is wrong with the settings is said before anything starts
-    metrics = local.weekly(**_asked(arguments) | {"batch": folder.batch_name})
+    metrics = local.weekly(**_asked(arguments) | {"batch": folder.batch_name, "replace": arguments.replace})
     if not arguments.json:
         _summary(metrics, folder)
     return {
@@ -173,6 +173,10 @@ def ingest(arguments: argparse.Namespace) -> dict[str, Any]:
     """Labelled images into the library."""
     from erd.data import library
 
+    if not arguments.labeled or Path.cwd().is_relative_to(Path(arguments.labeled).resolve()):
+        raise UserError(
+            f"--labeled '{arguments.labeled}' is the workspace itself: name the folder that holds the class folders"
+        )
     arguments.scenario = arguments.scenario or "own"
     size = _settings(arguments).data.image_size
     assert size is not None
@@ -414,7 +418,9 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--runner", metavar="R", help="process or serial")
         sub.add_argument("--params", metavar="FILE", help="settings file (default: params.yaml here, if there is one)")
 
-    with_settings(command("run", run, "run the whole chain on one batch"))
+    whole = command("run", run, "run the whole chain on one batch")
+    whole.add_argument("--replace", action="store_true", help="move another batch of this name to replaced/")
+    with_settings(whole)
     one = command("stage", stage, "run one stage on the files of the stages before it")
     one.add_argument("name", choices=STAGES)
     one.add_argument("--label", metavar="c", help="finetune: only the member with this artificial label")

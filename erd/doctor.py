@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import torch
 
-from erd import __version__, compute
+from erd import __version__, compute, tracking
 
 PACKAGES = ("torch", "torchvision", "prefect", "mlflow", "dvc", "pandas", "fastapi", "scikit-learn", "safetensors")
 SETS = ("mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "chestxray64")
@@ -72,6 +72,11 @@ def _servers(problems: list[str]) -> dict[str, str]:
         address = os.environ.get(variable, "")
         if not address.startswith("http"):
             reached[name] = address or "embedded"
+            if name == "mlflow" and Path("mlflow.db").exists() and not address:
+                try:
+                    tracking.connect()
+                except tracking.Unusable as error:
+                    problems.append(str(error))
             continue
         try:
             with urlopen(address.rstrip("/") + path, timeout=5):

@@ -29,7 +29,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"known are {', '.join(known[:12])}{', …' if len(known) > 12 else ''}"
 
 
-def why(error: Exception) -> str:
+def why(error: BaseException) -> str:
     """A library's own reason, on one line and not too long for a sentence."""
     text = " ".join(str(error).split())
     return (text[:157] + "…" if len(text) > 158 else text) or type(error).__name__

@@ -38,7 +38,7 @@ def draw_all(
 ) -> list[Path]:
     """All figures of a run as PNG; those that need the truth only where it is known."""
     classes = files.load_json(run.ingested)["classes"]
-    reference = pd.read_parquet(run.reference_scores)["score"].to_numpy()
+    reference = files.load_table(run.reference_scores)["score"].to_numpy()
     cut = batch.loc[batch["flagged"], "score"].min()  # NaN where nothing is flagged
     names = {label: classes[label] for label in members}
     drawn = {

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,9 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from erd.errors import RunError
+from erd.errors import RunError, why
+
+log = logging.getLogger("erd")
 
 _UMASK = os.umask(0)  # can only be read by setting it
 os.umask(_UMASK)
@@ -46,7 +49,32 @@ def save_json(path: Path, value: Any) -> None:
 
 
 def load_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing; run the stage that writes it first") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(f"{path} cannot be read ({why(error)}); delete it and run again") from error
+
+
+def load_json_if_whole(path: Path) -> Any | None:
+    """None where it is not there, or cut off by a crash: such a record is no record, and a word is said of it."""
+    if not path.exists():
+        return None
+    try:
+        return load_json(path)
+    except RunError as error:
+        log.warning("note: %s is passed over: %s", path, why(error.__cause__ or error))
+        return None
+
+
+def load_table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing; run the stage that writes it first") from None
+    except Exception as error:  # pyarrow has many kinds
+        raise RunError(f"{path} cannot be read ({why(error)}); delete it and run again") from error
 
 
 def save_table(path: Path, table: pd.DataFrame) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from erd import files, learned, params, report
 from erd.errors import UserError
@@ -33,7 +32,7 @@ def retrospect(run: RunDir) -> dict[str, float | int | None]:
     answers = Answers(run.answers).current()
     settled, disputed = agreed(answers)
     known = set(files.load_json(run.ingested)["classes"])
-    scores = pd.read_parquet(run.scores).set_index("id")
+    scores = files.load_table(run.scores).set_index("id")
     judged = [image for image, answer in settled.items() if answer.kind != "bad" and image in scores.index]
     novel = {image for image in judged if settled[image].kind == "class" and settled[image].label not in known}
     flagged = set(scores.index[scores["flagged"]])

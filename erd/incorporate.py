@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from erd import params
+from erd import files, params
 from erd.data import ingest as packing
 from erd.data import library
 from erd.data.library import Library
@@ -61,7 +61,7 @@ def take_back(run: RunDir, place: Path = library.PLACE) -> Incorporated:
 
 def _arrived(run: RunDir, settled: dict[str, Answer], drawn: set[str]) -> Library:
     """The images of the batch that were given a class, with the class."""
-    images, manifest = packing.read(run.batch).images, pd.read_parquet(run.manifest(run.batch))
+    images, manifest = packing.read(run.batch).images, files.load_table(run.manifest(run.batch))
     labels = {image: answer.label for image, answer in settled.items() if answer.kind == "class" and answer.label}
     rows = np.flatnonzero(manifest["id"].isin(labels))
     chosen = manifest.iloc[rows]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from erd import compute, files, params
@@ -45,14 +44,16 @@ def previous(settings: Settings, run: RunDir) -> RunDir | None:
     mine = files.load_json(run.record("score"))["finished"]
     for path in run.root.parent.glob(f"*/{run.settings.name}"):
         other = RunDir(path.parent)
-        if other.root == run.root or not (other.pretrained.exists() and other.record("score").exists()):
+        if other.root == run.root or not other.pretrained.exists():
+            continue
+        if (record := files.load_json_if_whole(other.record("score"))) is None:
             continue
         try:
             if params.read(other.settings).stream != settings.stream:
                 continue
         except UserError:  # of another version
             continue
-        scored = files.load_json(other.record("score"))["finished"]
+        scored = record["finished"]
         if scored < mine:  # an old batch that is run again was never after the later ones
             candidates.append((scored, other))
     return max(candidates, key=lambda found: found[0])[1] if candidates else None
@@ -62,10 +63,10 @@ def side_by_side(settings: Settings, run: RunDir, other: RunDir | None) -> SideB
     """Accuracies on images of `run` that neither its classifier nor that of `other` was trained on."""
     if other is not None and not fits(other, run):
         other = None
-    labeled, manifest = packing.read(run.labeled), pd.read_parquet(run.manifest(run.labeled))
+    labeled, manifest = packing.read(run.labeled), files.load_table(run.manifest(run.labeled))
     unseen = manifest["part"].isin(UNSEEN)
     if other is not None:
-        trained = pd.read_parquet(other.manifest(other.labeled)).query("part == 'train'")["id"]
+        trained = files.load_table(other.manifest(other.labeled)).query("part == 'train'")["id"]
         unseen &= ~manifest["id"].isin(trained)
     rows = np.flatnonzero(unseen)
     truth = manifest["label"].to_numpy()[rows]

@@ -6,7 +6,7 @@ Files instead of pipes, because then every runner (serial, processes, a cluster 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def watching(
         with bar(len(paths) * epochs, what) as shown:
             while True:
                 last = finished.wait(EVERY)
-                done = sum(files.load_json(path)["epoch"] for path in paths if path.exists())
+                done = sum(record["epoch"] for path in paths if (record := files.load_json_if_whole(path)))
                 shown.update(int(done) - shown.n)
                 share = done / (len(paths) * epochs)
                 if share >= told + TELL or (last and share > told):
@@ -88,8 +88,7 @@ def saying(paths: Mapping[str, Path], say: Callable[[str], None]) -> Iterator[No
         while not finished.wait(SAY):
             found = []
             for name, path in paths.items():
-                with suppress(FileNotFoundError):  # it may be done by now
-                    at = files.load_json(path)
+                if (at := files.load_json_if_whole(path)) is not None:
                     found.append(name + (f", epoch {at['epoch']} of {at['epochs']}" if at else ""))
             if found:
                 say(f"after {(time.monotonic() - began) / 60:.0f} min at {'; '.join(found)}")

@@ -52,7 +52,7 @@ def write(run: RunDir) -> Path:
 
 def flagged(run: RunDir) -> pd.DataFrame:
     """The flagged rows of scores.parquet, most novel first."""
-    return pd.read_parquet(run.scores).query("flagged").sort_values("score", ascending=False, kind="stable")
+    return files.load_table(run.scores).query("flagged").sort_values("score", ascending=False, kind="stable")
 
 
 def headline(metrics: Mapping[str, Any]) -> str:

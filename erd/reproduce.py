@@ -1,20 +1,21 @@
 """`erd reproduce RUN_ID`: a tracked run once more, from its recorded settings and data, and what differs."""
 
 import logging
+import re
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from erd import files, params, stages, tracking, versioning
-from erd.errors import RunError
+from erd.errors import RunError, UserError
 from erd.rundir import RunDir
 from erd.scenarios import settings_for
 
 log = logging.getLogger("erd")
 FOLDER = Path("reproduced")
+MARK = ".made-by-erd-reproduce"  # in what may be removed again
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,11 @@ class Reproduced:
 
 def reproduce(run_id: str) -> Reproduced:
     """Train and score again in reproduced/RUN_ID/<batch>, from nothing but what MLflow and DVC know."""
-    place = FOLDER / run_id
-    shutil.rmtree(place, ignore_errors=True)
+    if not re.fullmatch(r"[0-9a-f]{32}", run_id):
+        raise UserError(f"'{run_id[:60]}' is no id of a run, which has 32 digits 0-9a-f; `erd run --json` prints it")
+    with tempfile.TemporaryDirectory() as scratch:
+        tracking.recorded(run_id, Path(scratch))  # nothing here is touched for a run that nobody knows
+    place = _cleared(FOLDER / run_id)
     then = tracking.recorded(run_id, place / "recorded")
     here = settings_for().run  # this machine's say on how, the record's on what
     how = {f"run.{name}": getattr(here, name) for name in ("runner", "workers", "device")}
@@ -44,9 +48,21 @@ def reproduce(run_id: str) -> Reproduced:
     stages.evaluate(settings, run)
     metrics = files.load_json(run.metrics)
     differs = _compared(files.load_json(then.folder / run.metrics.name), metrics)
-    if not pd.read_parquet(then.folder / run.scores.name).equals(pd.read_parquet(run.scores)):
+    if not files.load_table(then.folder / run.scores.name).equals(files.load_table(run.scores)):
         differs.append("scores.parquet")
     return Reproduced(run, metrics, differs)
+
+
+def _cleared(place: Path) -> Path:
+    """An empty folder in place of what was made there before; whatever else is there stays, and stops us."""
+    mark = place / MARK
+    if place.exists() and not mark.exists():
+        raise RunError(f"{place} is there and was not made by `erd reproduce`: move it away, then try again")
+    if place.exists():
+        shutil.rmtree(place)
+    place.mkdir(parents=True)
+    mark.touch()
+    return place
 
 
 def _note_version(commit: str | None) -> None:

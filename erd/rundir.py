@@ -1,11 +1,13 @@
 """Where everything of a run is: the one place that knows the names."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from erd.params import Settings
 
 RUNS = Path("runs")
+REPLACED = Path("replaced")  # runs that made room for another one of their name
 ALARMS = RUNS / "alarms.json"  # the ledger of all looks in the workspace
 HISTORY = RUNS / "history.html"
 SALT = Path(".erd") / "salt"  # of patients' pseudonyms: who has it can test a guess, so it stays out of git and logs
@@ -19,6 +21,14 @@ class RunDir:
     def of(cls, settings: Settings, workspace: Path = Path()) -> "RunDir":
         """runs/<batch>, and the scenario's name where the batch has none."""
         return cls(workspace / RUNS / (settings.data.batch or settings.scenario_name))
+
+    def move_away(self) -> Path | None:
+        """Make room for another batch of this name; where the old one is now."""
+        if not self.root.exists():
+            return None
+        target = self.root.parent.parent / REPLACED / f"{self.batch_name}-{datetime.now():%Y%m%dT%H%M%S}"
+        target.parent.mkdir(exist_ok=True)
+        return self.root.rename(target)
 
     @property
     def batch_name(self) -> str:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from PIL import Image
 
 from erd import alarm, files, incorporate, scenarios, stages
@@ -154,7 +153,7 @@ def _weekly(settings: Settings, place: Path, inbox: Path, week: str) -> Settings
 
 
 def _told(run: RunDir, week: str, truth: dict[str, str], new: str, p: float, rang: bool, labeled: int) -> Week:
-    scores = pd.read_parquet(run.scores)
+    scores = files.load_table(run.scores)
     learned = set(stages.known_classes(run))
     true = scores["id"].map(truth)
     novel, right = ~true.isin(learned), true == scores["predicted"]
@@ -178,7 +177,7 @@ def _told(run: RunDir, week: str, truth: dict[str, str], new: str, p: float, ran
 def _answer(run: RunDir, truth: dict[str, str], rang: bool, settings: Settings) -> None:
     """The expert, who is always right: looks at all that is flagged, at the audit, and after an alarm also down the
     list as far as the estimated share of novel images goes."""
-    scores = pd.read_parquet(run.scores).sort_values("score", ascending=False, kind="stable")
+    scores = files.load_table(run.scores).sort_values("score", ascending=False, kind="stable")
     share = files.load_json(run.decision)["novel_share"] if rang else 0
     look = max(int(scores["flagged"].sum()), int(np.ceil(share * len(scores))))
     audit = (

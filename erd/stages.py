@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from erd import __version__, compute, evaluation, files, models, progress
+from erd import __version__, compute, evaluation, files, models, params, progress
 from erd import disagreement as scores_of
 from erd.data import ingest as packing
 from erd.data.batches import Mixture, Rows
@@ -52,6 +52,7 @@ def ingest(settings: Settings, run: RunDir) -> Done:
     from erd import alarm, notify
 
     # What cannot work stops before anything is written.
+    _check_folder(settings, run)
     compute.device(settings.run)
     _weights(settings)
     alarm.level(settings.alarm.rate, settings.alarm.looks)
@@ -59,6 +60,21 @@ def ingest(settings: Settings, run: RunDir) -> Done:
     collected = packing.collect(settings)
     draw_labels(settings.finetune, collected.classes, settings.seed)
     return Done("ingest", tuple(packing.write(collected, run)))
+
+
+def _check_folder(settings: Settings, run: RunDir) -> None:
+    """A folder holds one batch: results of two would be mixed, and shown as those of one."""
+    if not run.settings.exists():
+        return
+    there = params.read(run.settings).data
+    wanted = settings.data
+    places = [Path(data.inbox).resolve() if data.inbox else None for data in (there, wanted)]
+    if there.scenario != wanted.scenario or places[0] != places[1]:
+        what = f"{there.scenario}{f' with the inbox {there.inbox}' if there.inbox else ''}"
+        raise UserError(
+            f"{run.root} holds another batch, of {what}: give this one another name with --batch, or move the old one "
+            "away with --replace"
+        )
 
 
 def pretrain(settings: Settings, run: RunDir) -> Done:
@@ -253,8 +269,8 @@ def evaluate(settings: Settings, run: RunDir) -> Done:
     from erd import decisions, figures, plots  # matplotlib: only here
 
     labels = member_labels(settings, run)
-    batch, holdout = pd.read_parquet(run.scores), pd.read_parquet(run.holdout_scores)
-    reference = pd.read_parquet(run.reference_scores)["score"].to_numpy()
+    batch, holdout = files.load_table(run.scores), files.load_table(run.holdout_scores)
+    reference = files.load_table(run.reference_scores)["score"].to_numpy()
     decided = files.load_json(run.decision)
     warnings = decided.pop("warnings")
     pretrained = files.load_json(run.history(run.pretrained))
@@ -274,6 +290,8 @@ def evaluate(settings: Settings, run: RunDir) -> Done:
     files.save_json(run.metrics, metrics)
     best = {label: files.load_facts(run.member(label))["best_epoch"] for label in labels}
     drawn = figures.draw_all(run, settings, batch, members, best)
+    for stale in set(run.figures.glob("*.png")) - set(drawn):  # of a run that knew the truth
+        stale.unlink()
     plots.write_all(run, batch, reference, members)
     return Done("evaluate", (run.metrics, *drawn))
 
@@ -318,12 +336,11 @@ def _once(
         raise RunError(f"{absent[0]} is missing; run the stage that writes it first")
     key = files.digest([__version__, stage, chosen, [files.sha256(path) for path in inputs]])
     record = run.record(stage)
-    if record.exists():
-        before = files.load_json(record)
+    if before := files.load_json_if_whole(record):
         hashes = {path.relative_to(run.root).as_posix(): files.sha256(path) for path in outputs if path.exists()}
-        if before["key"] == key and before["outputs"] == hashes:
+        if before.get("key") == key and before.get("outputs") == hashes:
             return Done(stage, tuple(outputs), reused=True)
-        record.unlink()
+    record.unlink(missing_ok=True)
     if shared and _taken_over(run, stage, key, outputs):
         return Done(stage, tuple(outputs), reused=True)
     started = datetime.now(UTC)
@@ -338,8 +355,9 @@ def _taken_over(run: RunDir, stage: str, key: str, outputs: Sequence[Path]) -> b
     """Whether another run of the workspace had the same inputs and settings; then its files are copied here."""
     names = [path.relative_to(run.root).as_posix() for path in outputs]
     for other in sorted(run.root.parent.glob("*")):
-        there = RunDir(other).record(stage)
-        if other == run.root or not there.exists() or (found := files.load_json(there))["key"] != key:
+        if other == run.root or not (found := files.load_json_if_whole(RunDir(other).record(stage))):
+            continue
+        if found.get("key") != key:
             continue
         with suppress(OSError, RunError):  # it may be at work there, or gone
             for name in names:
@@ -399,7 +417,7 @@ def _channel_statistics(rows: Rows) -> tuple[list[float], list[float]]:
 
 def truth_of(packed: Path) -> np.ndarray | None:
     """ "known" or "novel" for each image of a packed set; None where nobody knows."""
-    manifest = pd.read_parquet(RunDir.manifest(packed))
+    manifest = files.load_table(RunDir.manifest(packed))
     return manifest["truth"].to_numpy() if "truth" in manifest else None
 
 
@@ -436,7 +454,7 @@ def _scored(
 ) -> pd.DataFrame:
     """One row an image of a packed set, or of a part of it. The first net is the classifier, the others are members."""
     columns = _score_columns(packed, part, nets, settings, known_classes(run))
-    manifest = pd.read_parquet(RunDir.manifest(packed))  # now that the images are no longer mapped
+    manifest = files.load_table(RunDir.manifest(packed))  # now that the images are no longer mapped
     if part:
         manifest = manifest[manifest["part"] == part].reset_index(drop=True)
     table = {"id": manifest["id"]} | columns

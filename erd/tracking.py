@@ -93,6 +93,12 @@ def begin(settings: Settings, run: RunDir, tags: Mapping[str, str] | None = None
     The caller holds the folder's lock or is the only one in it: a run that is still RUNNING here was killed.
     """
     run.root.mkdir(parents=True, exist_ok=True)
+    try:
+        connect()
+    except Unusable:
+        raise
+    except Exception as error:  # a server that is away stops nothing
+        log.debug("MLflow: %s", error)
     with _alone(run):
         old = read(run)
         if old is not None:
@@ -131,8 +137,8 @@ def end(run: RunDir, status: Status, why: str = "", hashes: Mapping[str, str] | 
     if not run.tracked.exists():
         return False
     with _alone(run):
-        record = read(run)
-        assert record is not None
+        if (record := read(run)) is None:
+            return False
         record.status, record.ended, record.why, record.hashes = status, _now(), why, dict(hashes or {})
         _save(run, record)
         return _attempt(run, record)
@@ -143,8 +149,8 @@ def sync(run: RunDir) -> bool:
     if not run.tracked.exists():
         return False
     with _alone(run):
-        record = read(run)
-        assert record is not None
+        if (record := read(run)) is None:
+            return False
         if not _alive(run):
             _mark_killed(run, record)
         return _attempt(run, record)
@@ -182,8 +188,28 @@ def recorded(run_id: str, folder: Path) -> Recorded:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("settings.json", "metrics.json", "scores.parquet"):
         client.download_artifacts(run_id, name, str(folder))
-    hashes = json.loads(tags.get("data_hashes", "{}"))
-    return Recorded(tags["batch"], folder, hashes, tags.get("mlflow.source.git.commit"))
+    batch, hashes = _believed(run_id, tags)
+    return Recorded(batch, folder, hashes, tags.get("mlflow.source.git.commit"))
+
+
+def _believed(run_id: str, tags: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Name of the batch and hashes of its data. Whoever may write to the server has written these: they choose which
+    of our own files are made, and never a path of their own."""
+    batch, said = tags.get("batch", ""), tags.get("data_hashes", "{}")
+    try:
+        Settings().override({"data.batch": batch})
+        hashes = json.loads(said)
+    except (UserError, ValueError, RecursionError):
+        batch, hashes = "", None
+    blank = RunDir(Path())
+    packed = [blank.labeled, blank.batch, blank.holdout]
+    names = {path.as_posix() for path in (*packed, *map(blank.manifest, packed), blank.ingested)}
+    sound = isinstance(hashes, dict) and all(
+        name in names and isinstance(md5, str) and re.fullmatch(r"[0-9a-f]{32}", md5) for name, md5 in hashes.items()
+    )
+    if not batch or not sound:
+        raise RunError(f"the record of run {run_id} at {location()} is damaged (its tags batch and data_hashes)")
+    return batch, hashes
 
 
 def send_review(run: RunDir) -> bool:
@@ -206,7 +232,13 @@ def send_review(run: RunDir) -> bool:
 
 
 def read(run: RunDir) -> Record | None:
-    return Record(**files.load_json(run.tracked)) if run.tracked.exists() else None
+    """None where the run was never tracked, or its record is cut off: then it begins anew."""
+    found = files.load_json_if_whole(run.tracked)
+    try:
+        return None if found is None else Record(**found)
+    except TypeError:
+        log.warning("note: %s is passed over: it is no record of a run", run.tracked)
+        return None
 
 
 def address(run: RunDir) -> str | None:
@@ -253,11 +285,39 @@ def connect() -> "MlflowClient":
     handle = os.open(Path(), os.O_RDONLY)  # two processes that make one database at once would spoil it
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        _make_database(Path(uri.removeprefix("sqlite:///")))
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
         return client
+    except Exception as error:
+        if "database is locked" in str(error):  # busy, which passes
+            raise
+        raise Unusable(
+            f"the database of MLflow at {uri} cannot be used ({one_line(error)}): move it away, and a new one is made; "
+            "`erd sync RUN_DIR` sends a run there"
+        ) from error
     finally:
         os.close(handle)
+
+
+class Unusable(RunError):
+    """A database that no later try will open either."""
+
+
+def _make_database(path: Path) -> None:
+    """Under another name first: MLflow takes seconds for it, and what is left when it is killed can never be used."""
+    from mlflow import MlflowClient
+
+    if path.exists():
+        if not path.is_file():
+            raise IsADirectoryError(f"{path} is no file")
+        return
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    for old in path.parent.glob(f".{path.name}.*.part*"):  # of one that was killed; we hold the lock
+        old.unlink()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    MlflowClient(f"sqlite:///{draft}").search_experiments(max_results=1)
+    draft.replace(path)
 
 
 def unreachable(error: BaseException | None) -> bool:
@@ -376,14 +436,15 @@ def _trained(run: RunDir, record: Record) -> dict[str, Path]:
     return {
         stage: net
         for stage, net in nets.items()
-        if run.record(stage).exists()
+        if files.load_json_if_whole(run.record(stage))
         and run.history(net).exists()
         and (record.status == "FINISHED" or not _reused(run, record, stage))
     }
 
 
 def _reused(run: RunDir, record: Record, stage: str) -> bool:
-    return _ms(files.load_json(run.record(stage))["finished"]) < _ms(record.started)
+    times = files.load_json_if_whole(run.record(stage))
+    return times is not None and _ms(times["finished"]) < _ms(record.started)
 
 
 def _children(client: "MlflowClient", parent: "Run") -> dict[str, str]:

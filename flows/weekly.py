@@ -46,6 +46,7 @@ def weekly(
     overrides: list[str] | None = None,
     runner: str | None = None,
     params: str | None = None,
+    replace: bool = False,
 ) -> dict[str, Any]:
     """Flag what is novel in one batch. Parameters left out are those of params.yaml in the working directory.
 
@@ -61,6 +62,10 @@ def weekly(
         params=Path(params) if params else None,
     )
     run = RunDir.of(settings)
+    if replace:
+        with locked(run.root):
+            moved = run.move_away()
+        log.info("the batch that had the name is in %s", moved)
     with _told_to_prefect(), locked(run.root):
         log.info("%s → %s", settings.data.scenario, run.root)
         _tag("erd", settings.data.scenario)

@@ -71,10 +71,10 @@ def test_what_differs_is_said_and_other_code_is_noted(
 def test_what_cannot_be_made_again_is_one_sentence(
     finished: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, told = reproduce("nosuchrun", capsys)
+    code, _, told = reproduce("0" * 32, capsys)
     assert code == 2
     assert told.startswith("erd: MLflow at")
-    assert "knows no run 'nosuchrun'" in told
+    assert f"knows no run '{'0' * 32}'" in told
     client = tracking.connect()
     experiment = client.get_run(finished["mlflow_run_id"]).info.experiment_id
     child = client.search_runs([experiment], "tags.stage = 'pretrain'")[0]

@@ -72,9 +72,12 @@ def exists(place: Path = PLACE) -> bool:
 def read(place: Path = PLACE) -> Library:
     if not exists(place):
         raise UserError(f"there are no labelled images in {place}: take some in with `erd ingest --labeled DIR`")
-    tensors, _ = files.load_tensors(packed(place))
-    rows = pd.read_parquet(manifest(place))
-    if len(rows) != len(tensors["images"]):
+    tensors, facts = files.load_tensors(packed(place))
+    _finish_saving(place, facts)
+    rows = files.load_table(manifest(place))
+    if len(rows) != len(tensors["images"]) or facts.get("table", files.sha256(manifest(place))) != files.sha256(
+        manifest(place)
+    ):
         raise RunError(f"{place} is half written or mixed up: get it again with `dvc checkout`, or take the images in")
     return Library(tensors["images"].numpy(), rows)
 
@@ -84,9 +87,28 @@ def save(library: Library, place: Path = PLACE) -> dict[str, str]:
     from erd import versioning
 
     images = torch.from_numpy(np.ascontiguousarray(library.images))
-    files.save_tensors(packed(place), {"images": images}, {})
-    files.save_table(manifest(place), library.table)
+    files.save_table(_coming(place), library.table)
+    facts = {"table": files.sha256(_coming(place))}
+    files.save_tensors(packed(place), {"images": images}, facts)  # from here on the new state is the one that counts
+    _finish_saving(place, facts)
     return versioning.track([packed(place), manifest(place)]) if place == PLACE else {}
+
+
+# Two files cannot be replaced at once, and labels of one state with images of another would be wrong without a word. So
+# the images name the table they belong to by its hash, and that table lies ready beside before they are written.
+
+
+def _coming(place: Path) -> Path:
+    return place / ".images.parquet.coming"
+
+
+def _finish_saving(place: Path, facts: Mapping[str, str]) -> None:
+    """Put the table in its place, also where the one who saved was killed before that."""
+    if (coming := _coming(place)).exists():
+        if files.sha256(coming) == facts.get("table"):
+            coming.replace(manifest(place))
+        else:  # killed before the images were written: the old state stands
+            coming.unlink()
 
 
 class TakenIn(NamedTuple):

@@ -71,7 +71,7 @@ def load(run: RunDir) -> Queue:
     for needed in (run.scores, run.metrics, run.batch, run.ingested):
         if not needed.exists():
             raise UserError(f"{needed} is missing: `erd run` makes it, then there is something to review")
-    table = pd.read_parquet(run.scores)
+    table = files.load_table(run.scores)
     if len(table) != len(packing.read(run.batch).images):
         raise UserError(f"{run.scores} and {run.batch} are of different batches; run the batch again")
     flagged = table["flagged"].to_numpy(bool)
