@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help install run up test lint bench paper clean
+.PHONY: help install run up test fast lint bench paper clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -27,10 +27,19 @@ up: $(STAMP)  ## Prefect with worker and schedule, and MLflow, until Ctrl-C; PRE
 test: lint  ## lint, types and all tests
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-lint: $(STAMP)  ## ruff and mypy
+fast: $(STAMP)  ## what a change needs, in under 90 seconds: linters, and the tests that start no server and train little
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-logo --no-cache
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+lint: $(STAMP)  ## ruff, the order of imports, types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/mypy
+
+dvc.yaml: $(STAMP) erd/weekly/chain.py $(wildcard erd/weekly/stages/*.py)  ## the pipeline, from the chain of stages
+	@$(BIN)/python -m erd.integrations.dvc_pipeline > .dvc.yaml.part && mv .dvc.yaml.part $@
 
 bench: $(STAMP)  ## what got slower since benchmarks/baseline.json? DATA=DIR for Fashion-MNIST; docs/speed.md
 	@$(BIN)/python benchmarks/speed.py --quick --check $(DATA:%=--data %)

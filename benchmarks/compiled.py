@@ -12,15 +12,17 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # before torch: what was compiled the last time is no measure
 
 import torch
-from torch import nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from erd import compute, models
+from erd import nets
+from erd.training import devices
 
 NETS = {"mlp": (1, 28, 200), "resnet20": (3, 32, 4)}  # channels, size, steps of a measurement
 BATCH = 128
@@ -31,7 +33,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="only the JSON object")
     asked = parser.parse_args()
-    with compute.threads(1):
+    with devices.threads(1):
         found = {name: measured(name, asked.repeat) for name in NETS}
     if not asked.json:
         for name, figures in found.items():
@@ -46,13 +48,13 @@ def measured(name: str, repeat: int) -> dict[str, Any]:
     pixels = torch.randn(BATCH, channels, size, size, generator=generator).to(memory_format=torch.channels_last)
     labels = torch.randint(5, (BATCH,), generator=generator)
 
-    def seconds(net: nn.Module, count: int) -> float:
+    def seconds(net: Callable[[Tensor], Tensor], count: int) -> float:
         started = time.perf_counter()
         for _ in range(count):
             F.cross_entropy(net(pixels), labels).backward()
         return time.perf_counter() - started
 
-    plain = models.build(name, channels=channels, image_size=size, classes=5, seed=0).net.train()
+    plain = nets.build(name, channels=channels, image_size=size, classes=5, seed=0).net.train()
     plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     compiled = torch.compile(plain)
     seconds(plain, 1)

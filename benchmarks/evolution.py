@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,17 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from erd import bench, cells, compute, evaluation, figures, methods, stages
-from erd.data.batches import Mixture
-from erd.disagreement import disagreement
-from erd.ensemble import CURVES, draw_labels, finetune_member
-from erd.methods import Data
-from erd.training import predict
+from erd.bench import cells, detectors, plan
+from erd.bench.detectors import Given
+from erd.bench.plan import Asked, Place
+from erd.data import packed
+from erd.reporting import figures
+from erd.statistics import metrics
+from erd.statistics.disagreement import disagreement
+from erd.training import devices
+from erd.training.batches import Mixture
+from erd.training.loop import predict
+from erd.training.members import CURVES, draw_labels, finetune_member
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -41,7 +47,7 @@ class Evolution:
     final: dict[str, np.ndarray]  # method → N scores
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenario", default="digits-near")
     parser.add_argument("--data", default=os.environ.get("ERD_DATA"))
@@ -49,10 +55,11 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="a.b=v")
     parser.add_argument("--output", type=Path, default=Path("evolution.png"))
     parser.add_argument("--json", action="store_true", help="only the JSON object")
-    asked = parser.parse_args()
+    asked = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="erd-evolution-") as scratch:
-        place = bench.place(asked.scenario, asked.seed, data=asked.data, overrides=asked.set, root=Path(scratch))
-        with compute.threads(place.settings.run.threads):
+        here = Asked(data=asked.data, overrides=tuple(asked.set), root=Path(scratch))
+        place = plan.place(asked.scenario, asked.seed, here)
+        with devices.threads(place.settings.run.threads):
             found = follow(place)
     figures.save(draw(found, asked.scenario), asked.output)
     result = {"scenario": asked.scenario, "seed": asked.seed, "figure": asked.output.as_posix(), **summary(found)}
@@ -64,33 +71,33 @@ def main() -> int:
     return 0
 
 
-def follow(place: cells.Place) -> Evolution:
+def follow(place: Place) -> Evolution:
     """Fine-tune the members once, and score the batch after each of their epochs."""
     cells.prepare(place, False)
-    data = cells.hand_out(methods.get("erd"), place, torch.device("cpu"))
-    truth = stages.truth_of(place.run.batch)
+    given = cells.hand_out(detectors.get("erd"), place, torch.device("cpu"))
+    truth = packed.truth_of(place.run.batch)
     assert truth is not None, "the scenario knows what is novel"
     novel = truth == "novel"
     softmax: list[list[torch.Tensor]] = []
     curves = []
-    for label in draw_labels(data.settings.finetune, data.classes, data.settings.seed):
+    for label in draw_labels(given.settings.finetune, given.classes, given.settings.seed):
         print(f"member c={label}", file=sys.stderr)
-        of_member, history = one_member(data, label, novel)
+        of_member, history = one_member(given, label, novel)
         softmax.append(of_member)
         curves.append(pd.DataFrame(history))
     scores = np.stack([disagreement(torch.stack(epoch), "tv").numpy() for epoch in zip(*softmax, strict=True)])
     final = {}
     for name in ("erd", "mcd"):
         print(name, file=sys.stderr)
-        method = methods.get(name)
+        method = detectors.get(name)
         detector = method.fit(cells.hand_out(method, place, torch.device("cpu")))
-        final[name] = detector.score(data.batch).double().numpy()
+        final[name] = detector.score(given.batch).double().numpy()
     return Evolution(novel, scores, curves, final)
 
 
-def one_member(data: Data, label: int, novel: np.ndarray) -> tuple[list[torch.Tensor], list[dict[str, float]]]:
+def one_member(given: Given, label: int, novel: np.ndarray) -> tuple[list[torch.Tensor], list[dict[str, float]]]:
     """Its softmax of the batch after each epoch, and its learning curves."""
-    model, batch = copy.deepcopy(data.classifier), Mixture(data.batch)
+    model, batch = copy.deepcopy(given.classifier), Mixture(given.batch)
     seen: list[torch.Tensor] = []
 
     def look(record: dict[str, float]) -> None:
@@ -98,10 +105,10 @@ def one_member(data: Data, label: int, novel: np.ndarray) -> tuple[list[torch.Te
         seen.append(predict(model, [weights], batch))
 
     marks = np.where(novel, CURVES.index("batch_novel"), CURVES.index("batch_known"))
-    unlabeled = [(data.batch, torch.from_numpy(marks).to(torch.int8))]
-    train, val = ((part.images, part.labels) for part in (data.train, data.val))
+    unlabeled = [(given.batch, torch.from_numpy(marks).to(torch.int8))]
+    train, val = ((part.images, part.labels) for part in (given.train, given.val))
     _, result = finetune_member(
-        model, label, train, unlabeled, val, data.settings.finetune, data.settings.seed, on_epoch=look
+        model, label, train, unlabeled, val, given.settings.finetune, given.settings.seed, on_epoch=look
     )
     return seen, result.history
 
@@ -111,12 +118,12 @@ def summary(found: Evolution) -> dict[str, Any]:
         return np.quantile(values, QUANTILES).tolist()
 
     epochs = [
-        {"epoch": number, "auroc": evaluation.auroc(scores[~found.novel], scores[found.novel]),
+        {"epoch": number, "auroc": metrics.auroc(scores[~found.novel], scores[found.novel]),
          "known": quantiles(scores[~found.novel]), "novel": quantiles(scores[found.novel])}
         for number, scores in enumerate(found.scores, 1)
     ]  # fmt: skip
     final = {
-        name: {"auroc": evaluation.auroc(scores[~found.novel], scores[found.novel]),
+        name: {"auroc": metrics.auroc(scores[~found.novel], scores[found.novel]),
                "known": quantiles(scores[~found.novel]), "novel": quantiles(scores[found.novel])}
         for name, scores in found.final.items()
     }  # fmt: skip
@@ -141,12 +148,12 @@ def draw(found: Evolution, scenario: str) -> Figure:
             boxprops={"facecolor": colour, "alpha": 0.6, "linewidth": 0.6},
         )  # fmt: skip
     boxes.set(ylabel="disagreement", xlabel="epoch", xticks=epochs)
-    for column, (name, scores) in enumerate(found.final.items()):
-        panel = figure.add_subplot(grid[2, column])
+    for place, (name, scores) in enumerate(found.final.items()):
+        panel = figure.add_subplot(grid[2, place])
         bins = np.linspace(scores.min(), scores.max(), 41).tolist()
         for which, colour, label in ((~found.novel, figures.KNOWN, "known"), (found.novel, figures.NOVEL, "novel")):
             panel.hist(scores[which], bins, color=colour, alpha=0.6, label=label)
-        area = evaluation.auroc(scores[~found.novel], scores[found.novel])
+        area = metrics.auroc(scores[~found.novel], scores[found.novel])
         panel.set(xlabel=f"score of {name.upper()}, AUROC {area:.3f}", ylabel="images", yscale="symlog")
         panel.legend(frameon=False, fontsize=8)
     handles, names = learned.get_legend_handles_labels()

@@ -26,16 +26,21 @@ import pandas as pd
 import torch
 from scipy.stats import kstest
 
-from erd import decisions, files, stages
-from erd.decisions import Compared, Decision
-from erd.params import Settings
-from erd.rundir import RunDir
-from erd.scenarios import get, settings_for
+from erd.base import files
+from erd.runs.configure import settings_for
+from erd.runs.folder import RunDir
+from erd.runs.results import Decided
+from erd.settings.families import get
+from erd.settings.schema import Settings
+from erd.statistics import decisions
+from erd.statistics.decisions import Compared, Decision
+from erd.weekly import chain
 
 SHARES = (0.0, 0.02, 0.1, 0.5)
 REPETITIONS = {"digits-near": 50}  # 10 for others
 FIRST_SEED = 100  # settings were chosen by what they gave on seeds below
 LEVELS = (0.01, 0.05, 0.1)
+STAGES = ("ingest", "pretrain", "finetune", "score")
 TRAINED = ("mixed", "crossfit", "holdout")  # `paper` is scored beside `holdout`
 
 
@@ -122,47 +127,47 @@ def repetition(
 
 
 def measured(settings: Settings, run: RunDir) -> list[dict[str, Any]]:
-    for stage in (stages.ingest, stages.pretrain, stages.finetune_all, stages.score):
-        stage(settings, run)
+    for stage in STAGES:
+        chain.run(chain.BY_NAME[stage], settings, run)
     table = pd.read_parquet(run.scores)
-    facts = files.load_json(run.decision)
-    whole = Decision(
-        table["p_value"].to_numpy(), table["flagged"].to_numpy(), table["wrong_at_most"].to_numpy(), facts, []
-    )
+    decided = Decided.read(run)
+    p_value, flagged, wrong_at_most = (table[name].to_numpy() for name in ("p_value", "flagged", "wrong_at_most"))
+    whole = Decision(p_value, flagged, wrong_at_most, decided.verdict, decided.warnings)
     novel = (table["truth"] == "novel").to_numpy()
     found = [figures(settings.detect.calibration, whole, novel)]
     if settings.detect.calibration == "holdout":
         validation = pd.read_parquet(run.validation_scores)["score"].to_numpy()
         compared = Compared(np.arange(len(table)), table["score"].to_numpy(), validation)
-        found.append(figures("paper", decisions.decide([compared], settings), novel))
+        found.append(figures("paper", decisions.decide([compared], settings, decided.verdict.alarm_level), novel))
     return found
 
 
 def figures(mode: str, decision: Decision, novel: np.ndarray) -> dict[str, Any]:
     order = np.lexsort((decision.wrong_at_most, decision.p_value))
     wrong = np.cumsum(~novel[order])
-    facts, flagged = decision.facts, decision.flagged
+    verdict, flagged = decision.verdict, decision.flagged
     row: dict[str, Any] = {"mode": mode}
     row |= {f"fp_{level:g}": float((decision.p_value[~novel] <= level).mean()) for level in LEVELS}
     row |= {
         "fdp": float((~novel)[flagged].mean()) if flagged.any() else 0.0,
         "flags": int(flagged.sum()),
         "power": float(flagged[novel].mean()) if novel.any() else None,
-        "alarm_p": facts["alarm_p"],
-        "rings": facts["alarm"],
+        "alarm_p": verdict.alarm_p,
+        "rings": verdict.alarm,
         "bounds_hold": bool((wrong <= decision.wrong_at_most[order]).all()),
     }
-    if facts["alarm"]:
+    low, high, estimate = verdict.novel_share_low, verdict.novel_share_high, verdict.novel_share
+    if low is not None and high is not None and estimate is not None:  # the alarm rings
         share = float(novel.mean())
-        row["interval_holds"] = facts["novel_share_low"] - 1e-9 <= share <= facts["novel_share_high"] + 1e-9
-        row["share_error"] = facts["novel_share"] - share
+        row["interval_holds"] = low - 1e-9 <= share <= high + 1e-9
+        row["share_error"] = estimate - share
     return row
 
 
 def summary(scenario: Any, share: Any, mode: Any, rows: pd.DataFrame) -> dict[str, Any]:
     def mean(column: str) -> float | None:
-        values = rows[column].dropna() if column in rows else []
-        return round(float(np.mean(values.astype(float))), 4) if len(values) else None
+        values = rows[column].dropna().astype(float) if column in rows else []
+        return round(float(np.mean(values)), 4) if len(values) else None
 
     row: dict[str, Any] = {"scenario": scenario, "share": share, "mode": mode, "repetitions": len(rows)}
     for level in LEVELS:

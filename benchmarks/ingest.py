@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from erd.data.intake import take
+from erd.data.reading import take
 
 SIDE = 64
 

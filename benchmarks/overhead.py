@@ -27,16 +27,16 @@ ROOT = Path(__file__).resolve().parents[1]
 QUICK = ["pretrain.epochs=1", "finetune.epochs=1", "finetune.members=2"]
 BARE = """
 import sys
-from erd import stages
-from erd.rundir import RunDir
-from erd.scenarios import settings_for
+from erd.runs.configure import settings_for
+from erd.runs.folder import RunDir
+from erd.weekly import chain
 
 if __name__ == "__main__":
     scenario, data, *overrides = sys.argv[1:]
     settings = settings_for(scenario=scenario, data=data or None, overrides=overrides)
     run = RunDir.of(settings)
-    for stage in (stages.ingest, stages.pretrain, stages.finetune_all, stages.score, stages.evaluate):
-        stage(settings, run)
+    for stage in chain.CHAIN:
+        chain.run(stage, settings, run)
 """
 
 
@@ -107,7 +107,7 @@ def prefect_server(home: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [Path(sys.executable).with_name("prefect"), "server", "start", "--port", str(port)]
+    command = [str(Path(sys.executable).with_name("prefect")), "server", "start", "--port", str(port)]
     environment = os.environ | {"PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     quiet = subprocess.DEVNULL
     server = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)

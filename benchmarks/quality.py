@@ -15,6 +15,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
+
+from erd.runs.folder import RunDir
+from erd.runs.results import Metrics
 
 FIGURES = ("auroc", "tnr95", "holdout_auroc", "holdout_tnr95", "max_softmax_auroc", "entropy_auroc", "realised_fpr")
 
@@ -47,7 +51,7 @@ def main() -> None:
     print(json.dumps({"rows": rows}))
 
 
-def one(scenario: str, seed: int, arguments: argparse.Namespace, workspace: Path) -> dict[str, float]:
+def one(scenario: str, seed: int, arguments: argparse.Namespace, workspace: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "erd.cli", "run", "--scenario", scenario, "--set", f"seed={seed}", "--json"]
     command += [part for setting in arguments.set for part in ("--set", setting)]
     if arguments.data:
@@ -56,8 +60,8 @@ def one(scenario: str, seed: int, arguments: argparse.Namespace, workspace: Path
     if done.returncode:
         sys.exit(done.returncode)
     result = json.loads(done.stdout.splitlines()[-1])
-    metrics = json.loads((workspace / result["run_dir"] / "metrics.json").read_text())
-    return metrics | {"seconds": result["seconds"]}
+    metrics = Metrics.read(RunDir(workspace / result["run_dir"]))
+    return metrics.flat() | {"seconds": result["seconds"]}
 
 
 if __name__ == "__main__":

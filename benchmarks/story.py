@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from erd.scenarios import settings_for
-from erd.simulation import Week, rows, simulate
+from erd.runs.configure import settings_for
+from erd.weekly.simulation import Week, rows, simulate
 
 NOTICED = 0.0999  # the new class "has reached 10%", in whole images
 

@@ -3,22 +3,24 @@
     python benchmarks/theory.py
     python benchmarks/theory.py --seed 3 --epsilon 0.3 --output theory.png --json
 
-Clusters, net, step size and T are the paper's (`erd/theory.py`, where the conditions stand by number). Printed: each
-condition and whether it is met, the share of every group with the label it was given before, at T and late, and the
-share on which the members for c = −1 and c = +1 disagree. The figure shows both over all steps. About twenty seconds of
-one core; another ε, cosine between centres or width shows what happens beyond the conditions.
+Clusters, net, step size and T are the paper's (`benchmarks/proposition.py`, which has the conditions too). Printed:
+each condition and whether it is met, the share of every group with the label it was given before, at T and late, and
+the share on which the members for c = −1 and c = +1 disagree. The figure shows both over all steps. About twenty
+seconds of one core; another ε, cosine between centres or width shows what happens beyond the conditions.
 """
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import proposition
 import torch
 from matplotlib.figure import Figure
+from proposition import Condition, Found, Setting
 
-from erd import figures, theory
-from erd.theory import Condition, Found, Setting
+from erd.reporting import figures
 
 GROUPS = {  # label, colour, line
     "train": ("S", figures.NEUTRAL, "-"),
@@ -33,10 +35,8 @@ DISAGREEMENTS = {
     "holdout_known": ("holdout, known", figures.KNOWN, ":"),
 }
 
-torch.set_num_threads(1)  # the matrices are small
 
-
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     plain = Setting()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
@@ -45,12 +45,13 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=plain.width, help="hidden units, an even number (%(default)s)")
     parser.add_argument("--output", type=Path, help="draw the figure here")
     parser.add_argument("--json", action="store_true", help="only the JSON object")
-    asked = parser.parse_args()
+    asked = parser.parse_args(argv)
     if asked.epsilon <= 0 or not 0 <= asked.overlap < 1 or asked.width < 2 or asked.width % 2:
         parser.error("epsilon must be above 0, overlap from 0 to below 1, width even and 2 or more")
     setting = Setting(epsilon=asked.epsilon, overlap=asked.overlap, width=asked.width)
-    conditions = theory.conditions(setting, asked.seed)
-    found = theory.run(setting, asked.seed)
+    torch.set_num_threads(1)  # the matrices are small
+    conditions = proposition.conditions(setting, asked.seed)
+    found = proposition.run(setting, asked.seed)
     if asked.output:
         figures.save(draw(found), asked.output)
     if asked.json:

@@ -28,15 +28,17 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from torch import Tensor
 
-from erd import evaluation, figures
-from erd.data.batches import Mixture, Rows
-from erd.disagreement import disagreement
-from erd.ensemble import finetune_member
-from erd.models import Classifier
-from erd.models.mlp import mlp
-from erd.params import Finetune
-from erd.seeds import derive
-from erd.training import Examples, Fit, Recipe, fit, predict
+from erd.base.seeds import derive
+from erd.data.packed import Rows
+from erd.nets import Classifier
+from erd.nets.mlp import mlp
+from erd.reporting import figures
+from erd.settings.schema import Finetune
+from erd.statistics import metrics
+from erd.statistics.disagreement import disagreement
+from erd.training.batches import Mixture
+from erd.training.loop import Examples, Fit, Recipe, fit, predict
+from erd.training.members import finetune_member
 
 CENTRES, SPREAD = ((62, 174), (188, 182), (178, 68)), 18  # of class 0, class 1 and the novel cluster; pixel values
 TRAIN, VAL, BATCH_KNOWN, BATCH_NOVEL = 50, 500, 8, 24  # images of each class
@@ -45,8 +47,6 @@ PRETRAIN_EPOCHS, EPOCHS, PATIENCE = 30, 1000, 60
 PANELS = {"too little": "vanilla ensemble", "too much": "no early stopping", "regularised": "ERD"}
 # Apart in grey and to the colour-blind, by shape too: filled in S, hollow in the batch.
 MARKS = ((figures.KNOWN, "o", "class 0"), ("#e08e0b", "s", "class 1"), (figures.NOVEL, "^", "novel"))
-
-torch.set_num_threads(1)  # the nets are tiny
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="only the JSON object")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the nets are tiny
     toy = make(arguments.seed)
     ensembles = {
         "too little": [pretrained(toy, arguments.seed, number) for number in range(2)],
-        "too much": erd(toy, arguments.seed, _schedule(EPOCHS, keep="last")),
-        "regularised": erd(toy, arguments.seed, _schedule(EPOCHS, patience=PATIENCE)),
+        "too much": erd(toy, arguments.seed, schedule(EPOCHS, keep="last")),
+        "regularised": erd(toy, arguments.seed, schedule(EPOCHS, patience=PATIENCE)),
     }
     figures.save(draw(toy, ensembles), arguments.output)
     rows = [{"panel": panel} | measured(toy, members) for panel, members in ensembles.items()]
@@ -111,7 +112,7 @@ def pretrained(toy: Toy, seed: int, number: int) -> tuple[Classifier, Fit]:
     known = Examples(Mixture(Rows(toy.train)), toy.train_classes)
     val = Examples(Mixture(Rows(toy.val)), toy.val_classes)
     generator = torch.Generator().manual_seed(derive(seed, "toy", "pretrain", number))
-    result = fit(model, known, val, Recipe.of(_schedule(PRETRAIN_EPOCHS, monitor="loss")), generator)
+    result = fit(model, known, val, Recipe.of(schedule(PRETRAIN_EPOCHS, monitor="loss")), generator)
     model.load_state_dict(result.snapshots[0])
     return model, result
 
@@ -142,7 +143,7 @@ def measured(toy: Toy, members: list[tuple[Classifier, Fit]]) -> dict[str, Any]:
         "novel": round(novel.mean().item(), 3),
         "known_disagreed": round(differ[~toy.novel].mean().item(), 3),
         "novel_disagreed": round(differ[toy.novel].mean().item(), 3),
-        "auroc": round(evaluation.auroc(known.numpy(), novel.numpy()), 3),
+        "auroc": round(metrics.auroc(known.numpy(), novel.numpy()), 3),
         "best_epochs_on_val": [result.best_epoch for _, result in members],
         "epochs": [len(result.history) for _, result in members],
     }
@@ -191,7 +192,7 @@ def _legend() -> list[Line2D]:
     return entries
 
 
-def _schedule(epochs: int, **special: Any) -> Finetune:
+def schedule(epochs: int, **special: Any) -> Finetune:
     plain = Finetune(epochs=epochs, batch_size=32, optimizer="adam", lr=1e-3, momentum=0.0, weight_decay=0.0,
                      milestones=[], gamma=1.0, augment=False, keep="best", patience=0)  # fmt: skip
     return plain.model_copy(update=special)

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from erd import lifeline
-from erd.errors import RunError
+from erd.base.errors import RunError
+from erd.base.processes import end_with
 
 # Before Prefect is imported, which is when it reads them.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -62,12 +62,15 @@ class TemporaryServer:
         raise RunError(f"Prefect's temporary server does not start: {said[-1] if said else 'no word from it'}")
 
 
-def weekly(**parameters: Any) -> dict[str, Any]:
+def weekly(first: Callable[[], dict[str, Any]] = dict, **parameters: Any) -> dict[str, Any]:
+    """The weekly flow. `first` is done before it starts, in the time that the server takes: what is wrong with the
+    settings is said then; what it returns are further parameters."""
     with connected():  # torch, MLflow and all take seconds, in which the server starts
-        from flows.weekly import tracking
+        parameters |= first()
+        from erd.integrations import mlflow_client
         from flows.weekly import weekly as flow
 
-        tracking.prepare()
+        mlflow_client.prepare()
     try:
         return flow(**parameters)
     except (httpx.TransportError, RuntimeError) as error:
@@ -90,7 +93,7 @@ def connected() -> Iterator[None]:
 
 
 def _serve(port: int, parent: int) -> None:
-    lifeline.end_with(parent)
+    end_with(parent)
     import uvicorn
 
     uvicorn.run("prefect.server.api.server:create_app", factory=True, port=port, log_level="error", lifespan="on")

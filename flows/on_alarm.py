@@ -6,9 +6,9 @@ prefect deployment run 'on-alarm/on-alarm' -p batch=2026-W46
 from prefect import flow
 from prefect.artifacts import create_link_artifact
 
-from erd import export
-from erd.errors import UserError
-from erd.rundir import RUNS, RunDir
+from erd.base.errors import UserError
+from erd.reporting import flagged_images
+from erd.runs.folder import RUNS, RunDir
 
 
 @flow(name="on-alarm", flow_run_name="{batch}")
@@ -16,6 +16,6 @@ def on_alarm(batch: str) -> str:
     run = RunDir(RUNS / batch)
     if not run.scores.exists():
         raise UserError(f"there are no scores of batch {batch} in {run.root}; run it first")
-    folder = export.flagged(run)
+    folder = flagged_images.flagged(run)
     create_link_artifact(folder.resolve().as_uri(), key="flagged-images", link_text=f"flagged images of {batch}")
     return folder.as_posix()

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from erd.errors import RunError
+from erd.base.errors import RunError
 
 HOST = "127.0.0.1"
 POOL = "local"
@@ -89,7 +89,9 @@ def start(stack: "Stack", prefect_port: int, mlflow_port: int) -> None:
     if own_mlflow:
         if tracking == mlflow:  # the database behind it is the one that is used without a server
             stack.environment.pop("MLFLOW_TRACKING_URI", None)
-        database = stack.run("database", "-c", "from erd import tracking as t; t.connect(); print(t.location())")
+        database = stack.run(
+            "database", "-c", "from erd.integrations import mlflow_client as t; t.connect(); print(t.location())"
+        )
         # An artifact root of files, as without a server: what is logged with the server is there without it, and back.
         store = ["--backend-store-uri", database.split()[-1], "--default-artifact-root", str(Path("mlruns").absolute())]
         where = ["--host", HOST, "--port", str(mlflow_port), "--workers", "1"]

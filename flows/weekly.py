@@ -1,4 +1,4 @@
-"""The weekly flow: ingest → pretrain → finetune, one task per label, in parallel → score → evaluate → compare → alarm →
+"""The weekly flow: the stages of erd/weekly/chain.py, finetune with a task per label; then compare → alarm →
 version → register → report.
 
 erd run --batch 2026-W46
@@ -7,7 +7,6 @@ prefect deployment run 'weekly/weekly' -p batch=2026-W46
 
 import logging
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,18 +15,19 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from prefect import flow, runtime
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.orchestration import get_client
-from prefect.logging.handlers import APILogHandler
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from erd import files, stages, tracking
-from erd.compute import Workers
-from erd.locks import locked
-from erd.params import HERE, Settings
-from erd.rundir import RunDir
-from erd.scenarios import settings_for
+from erd.base.locks import alone_in
+from erd.integrations import mlflow_record, notify
+from erd.integrations.mlflow_runs import Tracker
+from erd.runs.configure import settings_for
+from erd.runs.folder import RunDir
+from erd.runs.results import Ingested, Metrics
+from erd.settings.schema import Settings
+from erd.weekly.chain import CHAIN
 from flows import tasks
+from flows.logs import told_to_prefect
 
 log = logging.getLogger("erd")
 
@@ -50,7 +50,8 @@ def weekly(
 ) -> dict[str, Any]:
     """Flag what is novel in one batch. Parameters left out are those of params.yaml in the working directory.
 
-    Returns metrics.json, and where the results are: run_dir, mlflow_run_id, model_version.
+    `replace` moves another batch of the same name away first. Returns metrics.json, and where the results are: run_dir,
+    mlflow_run_id, model_version.
     """
     settings = settings_for(
         batch=batch or _scheduled_week(),
@@ -62,29 +63,30 @@ def weekly(
         params=Path(params) if params else None,
     )
     run = RunDir.of(settings)
+    notify.addresses(settings.alarm.notify)  # what is wrong there is said now, and not when the alarm rings
     if replace:
-        with locked(run.root):
+        with alone_in(run.root):
             moved = run.move_away()
         log.info("the batch that had the name is in %s", moved)
-    with _told_to_prefect(), locked(run.root):
+    with told_to_prefect(), alone_in(run.root):
         log.info("%s → %s", settings.data.scenario, run.root)
         _tag("erd", settings.data.scenario)
-        tasks.ingest(settings, run)
-        with _tracked(settings, run):
-            tasks.pretrain(settings, run)
-            tracking.send(run)
-            _finetune(settings, run)
-            tasks.score(settings, run)
-            tasks.evaluate(settings, run)
+        first, *others = CHAIN
+        tasks.do(first, settings, run)
+        _tell_images(run)
+        with _tracked(settings, run) as tracker:
+            for stage in others:
+                tasks.do(stage, settings, run, after=tracker.send)
             tasks.compare(settings, run)
             tasks.sound(settings, run)
             hashes = tasks.version(settings, run)
+            tracker.send()  # a version belongs to a run: one that could not be told before has to be there now
             registered = tasks.register(settings, run)
             tasks.show(run, registered)
-            tracking.end(run, "FINISHED", hashes=hashes)
-        record = tracking.read(run)
+            tracker.end("FINISHED", hashes=hashes)
+        record = mlflow_record.read(run)
     where = {"run_dir": run.root.as_posix(), "model_version": registered.version}
-    return files.load_json(run.metrics) | where | {"mlflow_run_id": record.run_id if record else None}
+    return Metrics.read(run).flat() | where | {"mlflow_run_id": record.run_id if record else None}
 
 
 def _scheduled_week() -> str | None:
@@ -101,52 +103,20 @@ def _tag(*tags: str) -> None:
         client.update_flow_run(runtime.flow_run.id, tags=tags)
 
 
-@contextmanager
-def _told_to_prefect() -> Iterator[None]:
-    """What the stages log is shown with the flow run too."""
-    handler = APILogHandler()
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
+def _tell_images(run: RunDir) -> None:
+    found = Ingested.read(run)
+    log.info("images: %s", ", ".join(f"{name} {size:,}" for name, size in found.sizes.items()))
+    for warning in found.warnings:
+        log.warning("note: %s", warning)
 
 
 @contextmanager
-def _tracked(settings: Settings, run: RunDir) -> Iterator[None]:
+def _tracked(settings: Settings, run: RunDir) -> Iterator[Tracker]:
     """One MLflow run around the block, which ends it; a failure is recorded as such."""
-    files.save_json(run.settings, settings.model_dump(exclude=HERE))
-    tags = {"flow_run_id": str(runtime.flow_run.id), "flow_run_url": str(runtime.flow_run.ui_url)}
-    tracking.begin(settings, run, tags)
+    tracker = Tracker(run)
+    tracker.begin(settings, {"flow_run_id": str(runtime.flow_run.id), "flow_run_url": str(runtime.flow_run.ui_url)})
     try:
-        yield
+        yield tracker
     except BaseException as error:
-        tracking.end(run, "FAILED" if isinstance(error, Exception) else "KILLED", str(error) or type(error).__name__)
+        tracker.end("FAILED" if isinstance(error, Exception) else "KILLED", str(error) or type(error).__name__)
         raise
-
-
-def _finetune(settings: Settings, run: RunDir) -> None:
-    """All members at once, as tasks; their progress as an artifact of the flow run."""
-    labels = stages.member_labels(settings, run)
-    classes = stages.known_classes(run)
-    artifact = create_progress_artifact(0.0, key="fine-tuning", description="epochs of all members")
-    shown = threading.Lock()
-
-    def show(share: float) -> None:
-        with shown:
-            update_progress_artifact(artifact, round(100 * share, 1))  # type: ignore[arg-type]
-
-    with (
-        Workers(settings.run, len(labels)) as workers,
-        tasks.using(workers),
-        stages.members_underway(settings, run, labels, on_progress=show),
-    ):
-        futures = [
-            tasks.finetune.submit(settings, run, label, member, classes[label]) for member, label in enumerate(labels)
-        ]
-        for future in futures:
-            future.result()
-            tracking.send(run)

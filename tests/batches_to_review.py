@@ -7,15 +7,19 @@ import pandas as pd
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from erd import files, models
-from erd.data import ingest as packing
+from erd import nets
+from erd.base import files
+from erd.data import collect
+from erd.data.collect import Collected
 from erd.data.decode import decode
-from erd.data.ingest import Collected
 from erd.data.sources import Images
-from erd.ensemble import save_net
-from erd.params import Settings
-from erd.rundir import RunDir
-from erd.training import Fit
+from erd.runs.folder import RunDir
+from erd.runs.results import Metrics
+from erd.settings.schema import Settings
+from erd.statistics.metrics import Detection
+from erd.statistics.verdict import Verdict
+from erd.training.loop import Fit
+from erd.training.members import save_net
 
 BATCH = "2026-W46"
 
@@ -44,7 +48,7 @@ def make(
             Image.fromarray(image).resize((32, 32), Image.Resampling.NEAREST).save(inbox / row)
         batch = np.stack([decode(inbox / row, 8).pixels for row in ids])
     train_ids = np.array([f"train/{i}" for i in known])
-    packing.write(
+    collect.write(
         Collected(
             classes,
             Images(pixels[known], labels[known], train_ids, train_ids),
@@ -73,16 +77,15 @@ def make(
             }
         ),
     )
-    net = models.build("mlp", channels=1, image_size=8, classes=len(classes), seed=0)
+    net = nets.build("mlp", channels=1, image_size=8, classes=len(classes), seed=0)
     save_net(run.pretrained, net, Fit(snapshots=[net.state_dict()], best_epoch=1), {})
     asked = Settings().override({"data.batch": name, "data.inbox": str(inbox) if inbox else None, "review.audit": 12})
     files.save_json(run.settings, asked.model_dump())
-    files.save_json(
-        run.metrics,
-        {"batch": name, "images": images, "flagged": flagged, "promised": True, "fdr_target": 0.05, "fpr_target": None,
-         "alarm": flagged > 0, "alarm_p": 1e-6, "novel_share": 0.4, "novel_share_low": 0.3, "novel_share_high": 0.5,
-         "novel_at_least": 15},
-    )  # fmt: skip
+    verdict = Verdict(promised=True, flagged=flagged, wrong_flags_at_most=flagged // 4, fdr_target=0.05,
+                      fpr_target=None, catch_target=None, alarm=flagged > 0, alarm_p=1e-6, alarm_level=0.001,
+                      novel_share=0.4, novel_share_storey=0.4, novel_share_low=0.3, novel_share_high=0.5,
+                      novel_at_least=15)  # fmt: skip
+    Metrics(name, "own", Detection(), Detection(), images, verdict, None, 0.9, 3, {"train": 160}).write(run)
     return run
 
 

@@ -18,12 +18,41 @@ os.environ |= {
     "DVC_NO_ANALYTICS": "1",
 }
 
+import chains  # noqa: E402
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+from erd.base import locks  # noqa: E402
+from erd.runs.folder import RunDir  # noqa: E402
+
 torch.set_num_threads(1)
 hypothesis.settings.load_profile("ci")  # the same examples every time, and no deadline on a busy machine
+
+
+# What starts servers, browsers and processes, or trains for long: `make fast` leaves it to `make test`.
+SLOW = ("e2e/", "flows/", "integrations/", "bench/", "benchmarks/", "test_one_registration.py", "test_loss_of_data.py",
+        "data/test_many_files.py", "data/test_new_source.py", "weekly/test_stale_results.py",
+        "weekly/test_class_accuracy.py", "weekly/test_simulation.py", "statistics/test_decisions.py",
+        "base/test_torchvision.py")  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).as_posix().startswith(SLOW):
+            item.add_marker("slow")
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """A small finished run, trained once for all tests that only read it, whatever the number of processes."""
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "shared" / "runs" / "run"
+    with locks.held(place.parent.parent / "lock"):
+        if not RunDir(place).metrics.exists():
+            chains.whole(place)
+    return RunDir(place)
 
 
 @pytest.hookimpl(hookwrapper=True)

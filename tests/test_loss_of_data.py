@@ -10,29 +10,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from chains import do
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from erd import doctor, files, params, scenarios, stages, tracking
+from erd.base import files
+from erd.base.errors import RunError, UserError
 from erd.cli import main
 from erd.data import library
 from erd.data.library import Library
-from erd.errors import RunError, UserError
-from erd.params import HERE, Settings
-from erd.rundir import RunDir
+from erd.integrations import doctor, mlflow_client, mlflow_runs
+from erd.integrations.mlflow_runs import Tracker
+from erd.runs import configure
+from erd.runs.folder import RunDir
+from erd.settings import schema
+from erd.settings.schema import Settings
 
-CONNECT = "from erd import tracking; tracking.connect()"
-SMALL = ["finetune.members=2", "pretrain.epochs=2", "finetune.epochs=2", "run.runner=serial"]
+CONNECT = "from erd.integrations import mlflow_client; mlflow_client.connect()"
+SMALL = ("finetune.members=2", "pretrain.epochs=2", "finetune.epochs=2", "run.runner=serial")
 
 
 def settings(*more: str) -> Settings:
-    return scenarios.resolve(params.load(None, [*SMALL, *more]))
-
-
-def chain(run: RunDir, chosen: Settings) -> RunDir:
-    for stage in (stages.ingest, stages.pretrain, stages.finetune_all, stages.score, stages.evaluate):
-        stage(chosen, run)
-    return run
+    return configure.resolve(schema.load(None, [*SMALL, *more]))
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def test_reproduce_removes_only_what_it_made_and_only_for_a_run_that_is_known(wo
 def test_a_record_in_mlflow_does_not_choose_where_reproduce_writes(
     tag: str, value: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = tracking.connect()
+    client = mlflow_client.connect()
     experiment = client.get_experiment_by_name("foreign")
     made = experiment.experiment_id if experiment else client.create_experiment("foreign")
     tags = {"batch": "2026-W46", "data_hashes": json.dumps({"data/batch.safetensors": "d" * 32})} | {tag: value}
@@ -92,7 +91,7 @@ def test_a_record_in_mlflow_does_not_choose_where_reproduce_writes(
         client.log_artifact(run_id, str(workspace / name))
     client.set_terminated(run_id)
     with pytest.raises(RunError, match="is damaged"):
-        tracking.recorded(run_id, workspace / "recorded")
+        mlflow_runs.recorded(run_id, workspace / "recorded")
 
 
 # ------------------------------------------------------------------------------------------------- MLflow's database
@@ -110,7 +109,7 @@ def test_a_kill_while_mlflow_makes_its_database_leaves_one_that_works(
     os.killpg(maker.pid, signal.SIGKILL)
     maker.wait()
     assert not (workspace / "mlflow.db").exists(), "there under its name only once it is whole"
-    assert tracking.connect().search_experiments(max_results=1)
+    assert mlflow_client.connect().search_experiments(max_results=1)
     assert not list(workspace.glob(".mlflow.db*"))
 
 
@@ -121,7 +120,7 @@ def test_a_database_that_cannot_be_used_is_an_error_and_doctor_finds_it(
     (workspace / "mlflow.db").write_bytes(b"not a database, but long enough to be taken for one" * 100)
     run = RunDir(workspace / "runs" / "2026-W46")
     with pytest.raises(RunError, match=r"cannot be used .*: move it away, and a new one is made"):
-        tracking.begin(settings(), run)
+        Tracker(run).begin(settings(), {})
     assert any("mlflow.db cannot be used" in problem for problem in doctor.examine(None)["problems"])
     (workspace / "mlflow.db").rename(workspace / "moved-away.db")
     subprocess.run([sys.executable, "-c", CONNECT], cwd=workspace, check=True)
@@ -196,10 +195,10 @@ def test_a_cut_record_is_no_record_and_stops_no_run(
         for path in (run.tracked, run.record("pretrain")):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(cut)
-    stages.ingest(chosen, mine)
-    stages.pretrain(chosen, mine)
-    assert stages.pretrain(chosen, mine).reused, "what is whole again is kept"
-    assert tracking.begin(chosen, mine)
+    do(chosen, mine, "ingest")
+    do(chosen, mine, "pretrain")
+    assert do(chosen, mine, "pretrain")[0].reused, "what is whole again is kept"
+    assert Tracker(mine).begin(chosen, {})
     said = [message for message in caplog.messages if "is passed over" in message]
     assert any("OLD" in message for message in said)
     assert any("NEW" in message for message in said)
@@ -216,26 +215,26 @@ def fill(inbox: Path, count: int = 60) -> Path:
 
 
 def test_figures_of_a_run_that_knew_the_truth_do_not_stay(tmp_path: Path) -> None:
-    run = chain(RunDir(tmp_path / "runs" / "2026-W46"), settings())
+    run = RunDir(tmp_path / "runs" / "2026-W46")
+    do(settings(), run)
     assert (run.figures / "roc.png").exists()
     inbox = fill(tmp_path / "inbox")
     (run.root / "settings.json").unlink(missing_ok=True)  # as a run made by an earlier version
-    chain(run, settings(f"data.inbox={inbox}", "data.settle=0"))
+    do(settings(f"data.inbox={inbox}", "data.settle=0"), run)
     assert not (run.figures / "roc.png").exists()
     assert files.load_json(run.metrics)["auroc"] is None
 
 
 def test_a_folder_of_another_scenario_or_inbox_is_not_written_into(tmp_path: Path) -> None:
     run, chosen = RunDir(tmp_path / "runs" / "2026-W46"), settings()
-    stages.ingest(chosen, run)
-    files.save_json(run.settings, chosen.model_dump(exclude=HERE))
+    do(chosen, run, "ingest")
     before = run.batch.read_bytes()
     inbox = fill(tmp_path / "inbox")
     for other in ([f"data.inbox={inbox}", "data.settle=0"], ["data.scenario=own", f"data.path={tmp_path}"]):
         with pytest.raises(UserError, match="holds another batch, of digits-near: give this one another name"):
-            stages.ingest(settings(*other), run)
+            do(settings(*other), run, "ingest")
     assert run.batch.read_bytes() == before
     moved = run.move_away()
     assert moved is not None
     assert (moved / "data" / "batch.safetensors").read_bytes() == before
-    stages.ingest(settings(f"data.inbox={inbox}", "data.settle=0"), run)
+    do(settings(f"data.inbox={inbox}", "data.settle=0"), run, "ingest")

@@ -1,16 +1,20 @@
-"""Arrays of images in `.npz` and `.npy` files: read without pickle, checked, brought to size.
+"""Arrays of images in `.npz` and `.npy` files: read without pickle, checked, brought to size and to colour.
+
+    parts, classes = read_own(Path("mine.npz"), labeled=True)      # x_*, y_*, group_* and classes of a user's own file
+    resized(parts["train"].images, 64)
 
 What is wrong is one sentence.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from erd.errors import RunError, why
+from erd.base.errors import RunError, why
 
 MIN_SIDE = 8  # pixels; below that the networks have nothing left to pool
 
@@ -100,13 +104,52 @@ def _pixels(images: np.ndarray, where: str) -> np.ndarray:
     return images.astype(np.uint8)
 
 
+# ---------------------------------------------------------------------------------------------------- parts
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """`x_<name>` of an archive, and what goes with it."""
+
+    images: np.ndarray  # uint8 N×S×S or N×S×S×3
+    columns: dict[str, np.ndarray]  # by the first word of the array's name, y of y_train: a value an image, as it is
+
+
+def read_part(archive: NpzFile, file: Path, part: str, columns: Sequence[str], if_there: Sequence[str] = ()) -> Part:
+    """`x_<part>` with `<column>_<part>` for each of the columns."""
+    images = read_images(archive, f"x_{part}", file)
+    found = [*columns, *(column for column in if_there if f"{column}_{part}" in archive.files)]
+    return Part(images, {column: read_column(archive, f"{column}_{part}", file, len(images)) for column in found})
+
+
+def read_own(
+    file: Path, *, labeled: bool, parts: Sequence[str] | None = None
+) -> tuple[dict[str, Part], np.ndarray | None]:
+    """A user's own images: x_*, with y_* (which labelled ones must have) and group_* where they are there; and
+    `classes`, which numbers in y_* index, where that is there.
+
+    Of `parts` the first must be there and no other is read; where none are named all are.
+    """
+    needed, if_there = (("y",), ("group",)) if labeled else ((), ("y", "group"))
+    with open_npz(file) as archive:
+        names = [key[2:] for key in archive.files if key.startswith("x_")]
+        if parts is not None:
+            names = [parts[0], *(name for name in parts[1:] if name in names)]
+        names = names or ["train"]  # where there is none, x_train is what the user is told to add
+        found = {name: read_part(archive, file, name, needed, if_there) for name in names}
+        return found, read_array(archive, "classes", file) if "classes" in archive.files else None
+
+
+# ---------------------------------------------------------------------------------------------------- size and colour
+
+
 def in_colour(images: np.ndarray) -> np.ndarray:
     """N×S×S×3, grey images with three equal channels."""
     return images if images.ndim == 4 else np.repeat(images[..., None], 3, axis=3)
 
 
 def resized(old: np.ndarray, size: int, chunk: int = 1024) -> np.ndarray:
-    import torch
+    import torch  # slow, and most sets have their size already
     from torch.nn.functional import interpolate
 
     if old.shape[1] == size:
@@ -118,3 +161,12 @@ def resized(old: np.ndarray, size: int, chunk: int = 1024) -> np.ndarray:
         pixels = interpolate(pixels, size=(size, size), mode="bilinear", antialias=True).round().clamp(0, 255).byte()
         new[start : start + chunk] = (pixels.movedim(1, -1) if old.ndim == 4 else pixels[:, 0]).numpy()
     return new
+
+
+def as_labeled(images: np.ndarray, colour: bool) -> np.ndarray:
+    """N×S×S or N×S×S×3, grey or in colour as the labelled images are."""
+    if colour:
+        return in_colour(images)
+    if images.ndim == 4:  # luma, as Pillow makes grey of colour
+        return np.stack([np.rint(image @ np.array([0.299, 0.587, 0.114])).astype(np.uint8) for image in images])
+    return images

@@ -12,25 +12,15 @@ one line in `CORRUPTIONS`.
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from erd.errors import UserError, nearest
-from erd.seeds import derive
+from erd.base.errors import UserError, nearest
+from erd.base.seeds import derive
+from erd.settings.scenarios import SEVERITIES
 
-SEVERITIES = (1, 2, 3, 4, 5)
 SIDE = 32  # pixels, for which lengths are given
 CHUNK = 256  # images at a time: floats and their shifted copies take room
-
-
-@dataclass(frozen=True)
-class Shift:
-    """Which images of a scenario are corrupted, and how."""
-
-    corruption: str  # a name of CORRUPTIONS
-    severity: int
-    on: str  # novel: the novel images are corrupted known ones; holdout: novel images are corrupted only there
 
 
 class Draws:

@@ -5,13 +5,13 @@ import hashlib
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from erd.base.errors import why
 from erd.data.arrays import MIN_SIDE
-from erd.errors import why
 
 MAX_PIXELS = 80_000_000  # of one file; below Pillow's own limit against decompression bombs
 MAX_BYTES = 1_000_000_000  # of one file
@@ -19,16 +19,39 @@ FORMATS = ("PNG", "JPEG", "JPEG2000", "BMP", "TIFF", "WEBP", "GIF", "PPM")  # no
 DICOM = (".dcm", ".dicom")
 
 
+class Patient(NamedTuple):
+    """As a DICOM file has them, "" in other files: only a salted pseudonym may go further."""
+
+    id: str = ""
+    name: str = ""
+
+
+NOBODY = Patient()
+
+
 class Unfit(ValueError):
-    """A reason of our own, told from those a decoder raises."""
+    """A reason of our own, told from those a decoder raises; with the patient, where the file told that much."""
+
+    def __init__(self, reason: str, patient: Patient = NOBODY) -> None:
+        super().__init__(reason)
+        self.patient = patient
 
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
     pixels: np.ndarray  # uint8 S×S (grey) or S×S×3
     sha256: str  # of the file's bytes
-    patient: str = ""  # DICOM's PatientID as it is: only a salted hash of it may go further
+    patient: Patient = NOBODY
     acquired: str = ""  # ISO date or time, where the file says
+
+
+class Opened(NamedTuple):
+    """The image at its own size, and the other fields of `Decoded`."""
+
+    image: Image.Image  # the right way up, mode L or RGB
+    sha256: str
+    patient: Patient
+    acquired: str
 
 
 def decode(path: Path, image_size: int) -> Decoded:
@@ -39,22 +62,22 @@ def decode(path: Path, image_size: int) -> Decoded:
     return Decoded(pixels[..., 0] if grey else pixels, sha256, patient, acquired)
 
 
-def opened(path: Path, side: int) -> tuple[Image.Image, str, str, str]:
-    """The image the right way up, mode L or RGB, and the other fields of `Decoded`; ValueError like `decode`. A large
-    JPEG is decoded at a fraction of its size, with at least `side` pixels a side."""
+def opened(path: Path, side: int) -> Opened:
+    """ValueError like `decode`. A large JPEG is decoded at a fraction of its size, with at least `side` pixels a
+    side."""
     try:
-        _check(path)
+        check_file(path)
         with path.open("rb") as stream:
             head = stream.read(132)
             stream.seek(0)
-            patient = acquired = ""
+            patient, acquired = NOBODY, ""
             if head[128:] == b"DICM" or path.suffix.lower() in DICOM:
                 image, patient, acquired = _dicom(stream)
             else:
                 image = _picture(stream, side)
             image.load()
             stream.seek(0)
-            return image, hashlib.file_digest(stream, "sha256").hexdigest(), patient, acquired
+            return Opened(image, hashlib.file_digest(stream, "sha256").hexdigest(), patient, acquired)
     except Unfit:
         raise
     except UnidentifiedImageError:
@@ -81,8 +104,8 @@ def check_size(width: int, height: int) -> None:
         raise Unfit(f"too small ({width}×{height} pixels; at least {MIN_SIDE}×{MIN_SIDE})")
 
 
-def _check(path: Path) -> None:
-    """Before it is opened: to open a pipe would wait for a writer, and a device may act."""
+def check_file(path: Path) -> None:
+    """Before it is opened: to open a pipe would wait for a writer, and a device may act. Unfit, or an OSError."""
     facts = path.stat()
     if stat.S_ISDIR(facts.st_mode):
         raise Unfit("a folder, not a file")
@@ -121,9 +144,9 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return image.convert("RGBA").convert("RGB") if image.mode in ("P", "PA") else image.convert("RGB")
 
 
-def _dicom(stream: BinaryIO) -> tuple[Image.Image, str, str]:
+def _dicom(stream: BinaryIO) -> tuple[Image.Image, Patient, str]:
     try:
-        from erd.data import dicom
+        from erd.data import dicom  # slow, and pydicom need not be installed
     except ModuleNotFoundError:
         raise Unfit("a DICOM file: install erd[dicom] to read it") from None
     return dicom.read(stream)

@@ -9,8 +9,8 @@ from PIL import Image
 from pydicom import Dataset
 from pydicom.pixels import apply_color_lut, apply_modality_lut, apply_voi_lut, pixel_array
 
-from erd.data.decode import Unfit, check_size
-from erd.errors import why
+from erd.base.errors import why
+from erd.data.decode import NOBODY, Patient, Unfit, check_size
 
 # Its warnings quote values that break the rules, and a patient's data belong in no log.
 pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
@@ -18,25 +18,37 @@ pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
 WHEN = (("AcquisitionDateTime", ""), ("AcquisitionDate", "AcquisitionTime"), ("StudyDate", "StudyTime"))
 
 
-def read(stream: BinaryIO) -> tuple[Image.Image, str, str]:
-    """Image (L or RGB), PatientID as it is, and when it was taken; Unfit with the reason where that cannot be."""
+def read(stream: BinaryIO) -> tuple[Image.Image, Patient, str]:
+    """Image (L or RGB), who it is of, and when it was taken; Unfit with the reason where that cannot be."""
     header = _parse(stream, pixels=False)  # first without the pixels: of an angiogram those are many frames
+    patient = Patient(_text(header, "PatientID"), _text(header, "PatientName"))
+    try:
+        stream.seek(0)
+        return _image(header, stream), patient, _acquired(header)
+    except Unfit as reason:
+        reason.patient = patient
+        raise
+    except OSError:
+        raise
+    except Exception as error:  # values that break the rules
+        raise _damaged(error, patient) from None
+
+
+def _image(header: Dataset, stream: BinaryIO) -> Image.Image:
     if "Rows" not in header or "Columns" not in header:
         raise Unfit("a DICOM file without an image")
     if (frames := int(header.get("NumberOfFrames") or 1)) > 1:
         raise Unfit(f"a DICOM file of {frames} frames: save the one that counts")
     check_size(int(header.Columns), int(header.Rows))
-    stream.seek(0)
     data = _parse(stream, pixels=True)
     if "PixelData" not in data:
         raise Unfit("a DICOM file without an image, or one with floating-point pixels")
     try:
-        image = Image.fromarray(_eight_bit(data))
+        return Image.fromarray(_eight_bit(data))
     except Unfit:
         raise
     except Exception as error:  # cut off, or compressed in a way that nothing installed can undo
         raise Unfit(f"a DICOM file whose image cannot be decoded ({why(error)})") from error
-    return image, str(data.get("PatientID") or "").strip(), _acquired(data)
 
 
 def _parse(stream: BinaryIO, *, pixels: bool) -> Dataset:
@@ -47,8 +59,20 @@ def _parse(stream: BinaryIO, *, pixels: bool) -> Dataset:
             syntax = pydicom.uid.ImplicitVRLittleEndian if implicit else pydicom.uid.ExplicitVRLittleEndian
             data.file_meta.TransferSyntaxUID = syntax if little else pydicom.uid.ExplicitVRBigEndian
         return data
-    except Exception as error:  # no words of pydicom here: they may quote what it read
-        raise Unfit(f"a DICOM file that is damaged or cut off ({type(error).__name__})") from None
+    except Exception as error:
+        raise _damaged(error) from None
+
+
+def _text(header: Dataset, name: str) -> str:
+    try:
+        return str(header.get(name) or "").strip()
+    except Exception as error:  # letters in a code that nobody knows
+        raise _damaged(error) from None
+
+
+def _damaged(error: Exception, patient: Patient = NOBODY) -> Unfit:
+    """No words of pydicom: they may quote what it read."""
+    return Unfit(f"a DICOM file that is damaged or cut off ({type(error).__name__})", patient)
 
 
 def _eight_bit(data: Dataset) -> np.ndarray:

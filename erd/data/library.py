@@ -3,7 +3,7 @@
     library/images.safetensors    pixels at the working size
     library/images.parquet        a row an image; `batch` is the one whose review brought it, "" for the first ones
 
-Both are under DVC, so every state of the set can be had again.
+Who has changed them puts both (`files_of`) under DVC, so that every state of the set can be had again.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from erd import files
-from erd.data import intake
+from erd.base import files
+from erd.base.errors import RunError, UserError
+from erd.data import reading
 from erd.data.arrays import in_colour
-from erd.data.sources import Images, Source
-from erd.errors import RunError, UserError
+from erd.data.images import Images
+from erd.data.sources.base import Source
 
 PLACE = Path("library")
 COLUMNS = ("id", "sha256", "label", "group", "acquired_at", "audited", "batch")
@@ -65,6 +66,10 @@ def manifest(place: Path) -> Path:
     return place / "images.parquet"
 
 
+def files_of(place: Path) -> list[Path]:
+    return [packed(place), manifest(place)]
+
+
 def exists(place: Path = PLACE) -> bool:
     return packed(place).exists()
 
@@ -82,16 +87,12 @@ def read(place: Path = PLACE) -> Library:
     return Library(tensors["images"].numpy(), rows)
 
 
-def save(library: Library, place: Path = PLACE) -> dict[str, str]:
-    """Write the set and keep it with DVC, where there is a repository; the hashes by path."""
-    from erd import versioning
-
+def save(library: Library, place: Path = PLACE) -> None:
     images = torch.from_numpy(np.ascontiguousarray(library.images))
     files.save_table(_coming(place), library.table)
     facts = {"table": files.sha256(_coming(place))}
     files.save_tensors(packed(place), {"images": images}, facts)  # from here on the new state is the one that counts
     _finish_saving(place, facts)
-    return versioning.track([packed(place), manifest(place)]) if place == PLACE else {}
 
 
 # Two files cannot be replaced at once, and labels of one state with images of another would be wrong without a word. So
@@ -117,12 +118,11 @@ class TakenIn(NamedTuple):
     kept: int  # of them brought by reviews of batches, which stay
     quarantine: Path  # what could not be used
     set_aside: int
-    data_hash: str | None
 
 
 def take_in(origin: Path, image_size: int, place: Path = PLACE) -> TakenIn:
     """Make the set from a folder of class folders, a manifest or an .npz; what reviews brought stays in it."""
-    taken = intake.take(origin, image_size, labeled=True)
+    taken = reading.take(origin, image_size, labeled=True)
     if not len(taken.images):
         raise RunError(f"{origin} has no usable image ({len(taken.rejected)} set aside): put some into its folders")
     columns: dict[str, object] = {"id": taken.ids, "sha256": taken.sha256, "label": taken.labels, "group": taken.groups,
@@ -137,15 +137,14 @@ def take_in(origin: Path, image_size: int, place: Path = PLACE) -> TakenIn:
             )
         fresh = fresh.joined(kept)
     quarantine = place / "quarantine.csv"
-    intake.write_rejected(quarantine, taken.rejected)
-    hashes = save(fresh, place)
+    reading.write_rejected(quarantine, taken.rejected)
+    save(fresh, place)
     return TakenIn(
         len(fresh),
         sorted(fresh.table["label"].unique()),
         int((fresh.table["batch"] != "").sum()),
         quarantine,
         len(taken.rejected),
-        hashes.get(packed(place).as_posix()),
     )
 
 

@@ -11,31 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
+from erd.base.errors import RunError, UserError
+from erd.base.seeds import derive
 from erd.data import sources
-from erd.data.arrays import resized
-from erd.data.ingest import as_labeled
-from erd.errors import RunError, UserError
-from erd.params import Settings
-from erd.scenarios import Scenario, get
-from erd.seeds import derive
+from erd.data.arrays import as_labeled, resized
+from erd.data.sources.base import SOURCES
+from erd.settings.families import get
+from erd.settings.scenarios import Scenario
+from erd.settings.schema import Settings
 
 MOST = 10_000  # and no more than there are labelled images, or an epoch over them would take most of the time
 SYNTHETIC = "synthetic"
-# What a set shows. Sets of one family hold each other's classes: SVHN's house numbers are digits like MNIST's.
-FAMILIES = {
-    "digits": "digits",
-    "mnist": "digits",
-    "svhn": "digits",
-    "fashion_mnist": "clothes",
-    "cifar10": "photographs",
-    "cifar100": "photographs",
-    "chestxray64": "X-rays",
-    **dict.fromkeys(("cifar10v2", "tinyimagenet", "objectnet"), "photographs"),
-    **dict.fromkeys(("nih", "padchest", "mura"), "X-rays"),
-    **dict.fromkeys(("drd", "drimdb", "riga"), "fundus"),
-    **dict.fromkeys(("pcam", "idc", "anhir", "malaria"), "histology"),
-    "noise": "noise",
-}
 # Photographs first, as in the paper (TinyImages): they vary most.
 CANDIDATES = ("cifar10", "cifar100", "svhn", "fashion_mnist", "mnist", "chestxray64")
 
@@ -47,9 +33,13 @@ class Outliers:
 
 
 def candidates(scenario: Scenario) -> list[str]:
-    """Sets of another family than what is known and what is novel; none where nobody told the family."""
-    taken = {FAMILIES.get(source) for source in (scenario.known_source, scenario.novel_source)}
-    return [] if None in taken else [name for name in CANDIDATES if FAMILIES[name] not in taken]
+    """Sets that show other things than what is known and what is novel; none where nobody can tell what those show."""
+    taken = {_shown(source) for source in (scenario.known_source, scenario.novel_source)}
+    return [] if None in taken else [name for name in CANDIDATES if _shown(name) not in taken]
+
+
+def _shown(source: str) -> str | None:
+    return SOURCES[source].shows if source in SOURCES else None
 
 
 def collect(settings: Settings, like: np.ndarray) -> Outliers:
@@ -75,7 +65,7 @@ def _asked(settings: Settings) -> list[str]:
     """The set that `bench.outliers` names, if it may be used."""
     name, scenario = settings.bench.outliers, get(settings.data.scenario)
     for source in (scenario.known_source, scenario.novel_source):
-        if name is not None and FAMILIES.get(name, name) == FAMILIES.get(source, source):
+        if name is not None and (_shown(name) or name) == (_shown(source) or source):
             raise UserError(
                 f"bench.outliers is {name}, but {scenario.name} has {source}, which shows the same kind of thing: "
                 f"take another set, or null"

@@ -23,12 +23,12 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTex
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from erd.errors import RunError, UserError
+from erd.base.errors import RunError, UserError
 from erd.review import exchange
-from erd.review.answers import Answer, agreed, now, tidy
 from erd.review.neighbours import Neighbours
 from erd.review.pictures import Pictures
 from erd.review.queue import Queue
+from erd.runs.answers import Answer, agreed, now, tidy
 
 log = logging.getLogger("erd")
 HERE = Path(__file__).parent

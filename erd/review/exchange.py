@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from erd import files
-from erd.errors import RunError, UserError
-from erd.review.answers import LISTS, Answer, now, tidy
+from erd.base import files
+from erd.base.errors import RunError, UserError
 from erd.review.queue import Queue
+from erd.runs.answers import KINDS, LISTS, Answer, now, tidy
 
 COLUMNS = ("image", "kind", "label", "reviewer", "list", "at")
-CHOICES = {"not-novel": "not novel", "bad": "bad image"}  # what is no class, as a choice in Label Studio
+CHOICES = {kind.name: kind.choice for kind in KINDS.values() if kind.choice}  # what is no class, in Label Studio
 
 
 def to_csv(queue: Queue) -> str:

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from erd import files, models
-from erd.data import ingest as packing
-from erd.data.batches import Mixture, Rows, in_order
-from erd.ensemble import load_net
-from erd.models import Classifier
+from erd.base import files
+from erd.base.seeds import derive
+from erd.data import packed
+from erd.data.packed import Rows
+from erd.nets import Classifier
 from erd.review.queue import Queue
-from erd.seeds import derive
+from erd.training.features import penultimate
+from erd.training.members import load_net
 
 log = logging.getLogger("erd")
 NEAREST = 5
@@ -65,7 +66,7 @@ class Neighbours:
             log.warning("no neighbours can be shown: %s", error)
 
     def _find(self, rows: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
-        labeled = packing.read(self.run.labeled)
+        labeled = packed.read(self.run.labeled)
         assert labeled.labels is not None
         if self._trained is None:
             model, _ = load_net(self.run.pretrained)
@@ -75,7 +76,7 @@ class Neighbours:
             sample = everything[torch.from_numpy(np.sort(drawn[:COMPARED]))]
             self._trained = model, sample, _features(model, Rows(labeled.images, sample))
         model, sample, trained = self._trained
-        asked = _features(model, Rows(packing.read(self.run.batch).images, torch.tensor(rows)))
+        asked = _features(model, Rows(packed.read(self.run.batch).images, torch.tensor(rows)))
         likeness, nearest = (asked @ trained.T).topk(min(NEAREST, len(sample)), dim=1)
         return {
             row: [
@@ -87,15 +88,6 @@ class Neighbours:
         }  # fmt: skip
 
 
-@torch.inference_mode()
 def _features(model: Classifier, rows: Rows) -> Tensor:
     """What goes into the last layer, at length 1."""
-    caught: list[Tensor] = []
-    hook = models.head(model).register_forward_pre_hook(lambda layer, inputs: caught.append(inputs[0].float()))
-    model.eval()
-    try:
-        for images in in_order(Mixture(rows), CHUNK):
-            model(images)
-    finally:
-        hook.remove()
-    return F.normalize(torch.cat(caught).flatten(1), dim=1)
+    return F.normalize(penultimate(model, rows, batch=CHUNK), dim=1)

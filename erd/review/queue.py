@@ -6,18 +6,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from erd import files, params, report
-from erd.data import ingest as packing
-from erd.errors import UserError
-from erd.params import Settings
-from erd.review.answers import Answers
-from erd.rundir import RunDir
-from erd.seeds import derive
-
-
-def audit_rows(batch_size: int, audit: int, seed: int, batch_name: str) -> np.ndarray:
-    """A uniform sample of the batch's rows, in random order; a larger one begins with the smaller one."""
-    return np.random.default_rng(derive(seed, "audit", batch_name)).permutation(batch_size)[:audit]
+from erd.base import files
+from erd.base.errors import UserError
+from erd.data import packed
+from erd.reporting import wording
+from erd.runs import configure
+from erd.runs.answers import Answers, audit_rows
+from erd.runs.folder import RunDir
+from erd.runs.results import Ingested, Metrics
+from erd.settings.schema import Settings
 
 
 @dataclass(frozen=True)
@@ -38,13 +35,13 @@ class Queue:
         return Answers(self.run.answers)
 
     def facts(self) -> dict[str, Any]:
-        metrics = files.load_json(self.run.metrics)
+        metrics = Metrics.read(self.run)
         return {
             "batch": self.run.batch_name,
             "key": self.key,
-            "headline": report.headline(metrics),
-            "alarm": report.alarm(metrics),
-            "rings": bool(metrics["alarm"]),
+            "headline": wording.headline(metrics),
+            "alarm": wording.alarm(metrics),
+            "rings": metrics.verdict.alarm,
             "confidence": self.settings.detect.confidence,
             "images": len(self.table),
             "flagged": self.cut,
@@ -67,12 +64,12 @@ class Queue:
 
 
 def load(run: RunDir) -> Queue:
-    settings = params.read(run.settings)
+    settings = configure.read(run)
     for needed in (run.scores, run.metrics, run.batch, run.ingested):
         if not needed.exists():
             raise UserError(f"{needed} is missing: `erd run` makes it, then there is something to review")
     table = files.load_table(run.scores)
-    if len(table) != len(packing.read(run.batch).images):
+    if len(table) != len(packed.read(run.batch).images):
         raise UserError(f"{run.scores} and {run.batch} are of different batches; run the batch again")
     flagged = table["flagged"].to_numpy(bool)
     order = np.lexsort((-table["score"].to_numpy(), ~flagged))
@@ -83,7 +80,7 @@ def load(run: RunDir) -> Queue:
         run,
         settings,
         table,
-        files.load_json(run.ingested)["classes"],
+        Ingested.read(run).classes,
         {"flagged": order, "audit": audit},
         int(flagged.sum()),
         np.minimum(wrong, np.arange(1, len(table) + 1)),

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
+from erd.base.errors import UserError
 from erd.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
-from erd.errors import UserError
 
 EACH = pytest.mark.parametrize("name", CORRUPTIONS)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from erd.base.errors import RunError, UserError
 from erd.data import library
+from erd.data.dealing import split
 from erd.data.library import Library
 from erd.data.sources import Images
-from erd.data.splits import split
-from erd.errors import RunError, UserError
 
 
 def pictures(folder: Path, classes: dict[str, int], start: int = 0) -> Path:
@@ -35,6 +35,7 @@ def test_class_folders_are_taken_in_and_read_again(tmp_path: Path) -> None:
     done = library.take_in(origin, 8, tmp_path / "library")
     assert (done.images, done.classes, done.set_aside) == (23, ["cat", "dog"], 1)
     assert "broken.png" in done.quarantine.read_text()
+    assert all(file.is_file() for file in library.files_of(tmp_path / "library"))
     source = library.source(tmp_path / "library", 8, 10)
     assert source.classes == ("cat", "dog")
     assert np.bincount(source.train.labels).tolist() == [12, 11]

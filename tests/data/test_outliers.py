@@ -6,20 +6,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from erd.data import outliers, sources
-from erd.data.outliers import CANDIDATES, FAMILIES, SYNTHETIC, collect
-from erd.errors import RunError, UserError
-from erd.params import Settings
-from erd.scenarios import SCENARIOS, settings_for
+from erd.base.errors import RunError, UserError
+from erd.data import outliers
+from erd.data.outliers import CANDIDATES, SYNTHETIC, collect
+from erd.data.sources import SOURCES, public
+from erd.runs.configure import settings_for
+from erd.settings.scenarios import SCENARIOS
+from erd.settings.schema import Settings
 
 SIDES = {"mnist": 28, "fashion_mnist": 28, "chestxray64": 64}
 COLOUR = ("cifar10", "cifar100", "svhn")
-GREY = {name: 20 * (number + 1) for number, name in enumerate(FAMILIES)}  # all images of a set have one grey
+SHOWN = {name: entered.shows for name, entered in SOURCES.items() if entered.shows}
+GREY = {name: 20 * (number + 1) for number, name in enumerate(CANDIDATES)}  # all images of a set have one grey
 
 
 @pytest.fixture(autouse=True)
 def _no_system_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sources, "DEBIAN_FASHION", tmp_path / "no-such-package")
+    monkeypatch.setattr(public, "DEBIAN_FASHION", tmp_path / "no-such-package")
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +59,9 @@ def test_no_scenario_gets_its_known_or_novel_kind_of_images(scenario: str, sets:
     if "own" in (row.known_source, row.novel_source):
         assert found.source == SYNTHETIC, "nobody told what these show"
         return
-    taken = {FAMILIES[row.known_source], FAMILIES[row.novel_source]}
-    assert FAMILIES[found.source] not in taken
-    forbidden = {GREY[name] for name, family in FAMILIES.items() if family in taken}
+    taken = {SHOWN[row.known_source], SHOWN[row.novel_source]}
+    assert SHOWN[found.source] not in taken
+    forbidden = {GREY[name] for name in CANDIDATES if SHOWN[name] in taken}
     assert greys(found.images) == {GREY[found.source]}
     assert not greys(found.images) & forbidden
     assert found.images.shape == (30, row.image_size, row.image_size, 3)

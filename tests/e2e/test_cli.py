@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from erd.base.locks import alone_in
 from erd.cli import main
-from erd.locks import locked
 
 FAST = ["--set", "pretrain.epochs=3", "--set", "finetune.epochs=2", "--set", "finetune.members=2", "--runner", "serial"]
 ROOT = Path(__file__).parents[2]
@@ -209,10 +209,10 @@ def test_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_two_runs_in_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
-    with locked(tmp_path / "runs" / "digits-near"):
+    with alone_in(tmp_path / "runs" / "digits-near"):
         refused(erd("run", *FAST, cwd=tmp_path), 1, "another run is working in runs/digits-near", "--batch")
 
 
 def test_erd_help_answers_without_loading_torch() -> None:
-    probe = "import sys, erd.cli; erd.cli._parser(); sys.exit('torch' in sys.modules)"
+    probe = "import sys, erd.cli; erd.cli.parser(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", probe]).returncode == 0

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chains import do
 from mlflow import MlflowClient
 from servers import free_port, mlflow_server
 
-from erd import stages, tracking
-from erd.rundir import RunDir
-from erd.scenarios import settings_for
+from erd.integrations import mlflow_client
+from erd.runs.configure import settings_for
+from erd.runs.folder import RunDir
 from flows import local
 
 ROOT = Path(__file__).parents[2]
@@ -70,8 +71,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("undisturbed")
     settings = settings_for(overrides=SLOW[1::2], runner="serial")
     with contextlib.chdir(place):
-        for stage in (stages.ingest, stages.pretrain, stages.finetune_all, stages.score, stages.evaluate):
-            stage(settings, RUN)
+        do(settings, RUN)
     return place
 
 
@@ -100,7 +100,7 @@ def test_a_killed_flow_goes_on_where_it_was_and_ends_with_the_bytes_of_an_undist
         assert members(workspace)[name] == member, "not trained again"
         assert f"finetune-{name[0]}: unchanged, kept" in result["said"]
     same(workspace, undisturbed)
-    client = tracking.connect()
+    client = mlflow_client.connect()
     assert client.get_run(record["run_id"]).info.status == "KILLED", "closed by the next run"
     assert client.get_run(result["mlflow_run_id"]).info.status == "FINISHED"
 

@@ -18,9 +18,9 @@ import uvicorn
 from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 from servers import free_port, wait_for_answer
 
-from erd import files
+from erd.base import files
 from erd.review import app, queue
-from erd.rundir import RunDir
+from erd.runs.folder import RunDir
 
 CHROMIUM = shutil.which("chromium")
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]

@@ -25,7 +25,7 @@ import pytest
 from mlflow import MlflowClient
 from servers import free_port
 
-from erd.errors import RunError
+from erd.base.errors import RunError
 from flows import up
 
 ROOT = Path(__file__).parents[2]
@@ -36,9 +36,9 @@ LONG = ["pretrain.epochs=2", "finetune.epochs=100000", "finetune.patience=0", "f
 
 LOAD = """
 import sys, mlflow, pandas
-from erd.data import ingest
+from erd.data import packed
 model = mlflow.pyfunc.load_model("models:/erd-digits-near@champion")
-images = ingest.read(ingest.Path(sys.argv[1]) / "data" / "batch.safetensors").images.numpy()
+images = packed.read(packed.Path(sys.argv[1]) / "data" / "batch.safetensors").images.numpy()
 print(model.predict(images)["score"].tolist() == pandas.read_parquet(sys.argv[1] + "/scores.parquet")["score"].tolist())
 """
 

@@ -15,11 +15,11 @@ from mlflow import MlflowClient
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from erd import tracking
 from erd.cli import main
+from erd.integrations import mlflow_runs
 from erd.review import queue
-from erd.review.answers import Answer, Answers, now
-from erd.rundir import RunDir
+from erd.runs.answers import Answer, Answers, now
+from erd.runs.folder import RunDir
 
 NEW = 6
 MLP = ["--scenario", "own", "--set", "model.net=mlp", "--set", "data.image_size=8", "--set", "data.settle=0",
@@ -91,7 +91,7 @@ def test_a_new_class_is_flagged_labelled_learned_and_looked_back_on(workspace: P
     assert done["waiting"] == {}
     assert done["data_hash"]
     assert (workspace / "library" / "images.safetensors.dvc").exists(), "a new version for DVC"
-    metrics = MlflowClient(tracking.location()).get_run(first["mlflow_run_id"]).data.metrics
+    metrics = MlflowClient(mlflow_runs.location()).get_run(first["mlflow_run_id"]).data.metrics
     assert metrics["review/flag_precision"] >= 0.9
     assert metrics["review/audited"] == 30
 
@@ -100,7 +100,7 @@ def test_a_new_class_is_flagged_labelled_learned_and_looked_back_on(workspace: P
     six = scores["id"].map(digit) == f"digit {NEW}"
     assert (scores["predicted"][six] == f"digit {NEW}").mean() >= 0.9, "it knows the new class"
     assert f"digit {NEW}: new → " in second["said"], "old and new accuracy per class"
-    figures = MlflowClient(tracking.location()).get_run(second["mlflow_run_id"]).data.metrics
+    figures = MlflowClient(mlflow_runs.location()).get_run(second["mlflow_run_id"]).data.metrics
     assert figures[f"accuracy/digit {NEW}"] >= 0.8
     assert f"accuracy_before/digit {NEW}" not in figures
     assert figures["classifier/accuracy"] > figures["classifier/accuracy_before"]

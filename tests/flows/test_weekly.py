@@ -7,22 +7,29 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from chains import do
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterId
+from prefect.task_runners import ThreadPoolTaskRunner
 
-from erd import files, stages, tracking
-from erd.errors import UserError
-from erd.rundir import ALARMS, RunDir
-from erd.scenarios import settings_for
-from flows import local
+from erd.base import files
+from erd.base.errors import RunError, UserError
+from erd.integrations import mlflow_client, mlflow_record
+from erd.runs.configure import settings_for
+from erd.runs.folder import RunDir
+from erd.runs.stage_records import Done
+from erd.weekly import chain
+from erd.weekly.stages.base import Job, Stage, one
+from flows import local, tasks, weekly
 
-# So many epochs take seconds: two members overlap also where one of the workers starts late.
-SMALL = ["pretrain.epochs=3", "finetune.epochs=60", "finetune.members=2"]
+SMALL = ["pretrain.epochs=3", "finetune.epochs=5", "finetune.members=2"]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +51,7 @@ def ask(question: Any) -> Any:
 
 
 def flow_run_id(run: RunDir) -> Any:
-    record = tracking.read(run)
+    record = mlflow_record.read(run)
     assert record is not None
     return record.tags["flow_run_id"]
 
@@ -63,25 +70,42 @@ def test_prefect_shows_a_task_a_stage_and_a_member_and_what_came_out(finished: t
     of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id(run)]))
     shown = ask(lambda client: client.read_artifacts(artifact_filter=of_run))
     by_key = {artifact.key: artifact for artifact in shown}
-    assert set(by_key) == {"fine-tuning", "flagged", "summary", "report"}
-    assert float(by_key["fine-tuning"].data) == 100
+    assert set(by_key) == {"finetune", "flagged", "summary", "report"}
+    assert float(by_key["finetune"].data) == 100
     assert "images of batch 2026-W46" in by_key["summary"].data
     assert run.report.resolve().as_uri() in by_key["report"].data
 
 
-def test_two_members_train_at_the_same_time(finished: tuple[RunDir, dict]) -> None:
-    run, _ = finished
-    first, second = (files.load_json(path) for path in sorted((run.root / "stages").glob("finetune-*.json")))
-    assert first["started"] < second["finished"]
-    assert second["started"] < first["finished"]
+def meet(here: Path, there: Path) -> Done:
+    """Done once the other job has begun: alone, or one after the other, none of them ever is."""
+    here.touch()
+    deadline = time.monotonic() + 120
+    while not there.exists():
+        if time.monotonic() > deadline:
+            raise RunError("the other job has not begun")
+        time.sleep(0.01)
+    return Done(here.name, ())
+
+
+def test_jobs_of_a_stage_are_done_at_the_same_time_each_in_a_task(
+    finished: tuple[RunDir, dict], tmp_path: Path
+) -> None:
+    places = [tmp_path / "one", tmp_path / "other"]
+    jobs = [Job(here.name, meet, (here, there)) for here, there in (places, places[::-1])]
+    stage = Stage("meeting", "two that wait for each other", (), lambda run: [], lambda run: [], lambda *_: jobs, True)
+
+    @flow(task_runner=ThreadPoolTaskRunner(max_workers=4))  # type: ignore[arg-type]
+    def two() -> list[Done]:
+        return tasks.do(stage, settings_for(overrides=["run.workers=2"]), RunDir(tmp_path))
+
+    assert [done.stage for done in two()] == ["one", "other"]
 
 
 def test_the_flow_writes_the_bytes_of_the_bare_stages(finished: tuple[RunDir, dict], tmp_path: Path) -> None:
     run, result = finished
     plain = RunDir(tmp_path / "2026-W46")
     settings = settings_for(batch="2026-W46", overrides=SMALL, runner="serial")
-    for stage in (stages.ingest, stages.pretrain, stages.finetune_all, stages.score, stages.evaluate):
-        stage(settings, plain)
+    do(settings, plain)
     names = [path.relative_to(plain.root) for path in plain.root.rglob("*") if path.is_file()]
     assert sum(name.parts[0] == "members" for name in names) == 4
     for name in names:
@@ -92,7 +116,7 @@ def test_the_flow_writes_the_bytes_of_the_bare_stages(finished: tuple[RunDir, di
 
 def test_mlflow_has_the_run_its_children_and_the_model(finished: tuple[RunDir, dict]) -> None:
     _, result = finished
-    client = tracking.connect()
+    client = mlflow_client.connect()
     found = client.get_run(result["mlflow_run_id"])
     assert found.info.status == "FINISHED"
     assert found.info.run_name == "2026-W46"
@@ -146,12 +170,12 @@ def test_an_alarm_tells_prefect_and_people_once_and_no_secret_is_recorded(
     [message] = Inbox.got
     assert message["title"] == "Something new in batch ringing"
     assert "Alarm: something in this batch is novel" in message["message"]
-    ledger = files.load_json(ALARMS)["digits-near"]
+    ledger = files.load_json(RunDir(Path("runs/ringing")).alarms)["digits-near"]
     assert ledger["ringing"]["rang"]
     assert set(ledger) >= {"ringing", "2026-W46"}
     kept = [path.read_text(errors="replace") for path in Path("runs/ringing").glob("*.json")]
     assert not any("secret" in text for text in kept)
-    assert "alarm.notify" not in tracking.connect().get_run(result["mlflow_run_id"]).data.params
+    assert "alarm.notify" not in mlflow_client.connect().get_run(result["mlflow_run_id"]).data.params
 
     def events() -> list[Any]:
         wanted = {"filter": {"event": {"name": ["erd.alarm"]}, "resource": {"id": ["erd.batch.ringing"]}}}
@@ -167,16 +191,17 @@ def test_an_alarm_tells_prefect_and_people_once_and_no_secret_is_recorded(
 def test_a_failed_run_is_failed_in_prefect_and_in_mlflow(
     finished: tuple[RunDir, dict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any) -> Done:
         raise UserError("the disk is on fire; put it out")
 
-    monkeypatch.setattr(stages, "score", fails)
+    broken = replace(chain.BY_NAME["score"], jobs=one(fails))
+    monkeypatch.setattr(weekly, "CHAIN", tuple(broken if stage.name == "score" else stage for stage in chain.CHAIN))
     with pytest.raises(UserError, match="the disk is on fire"):
         local.weekly(batch="unlucky", overrides=[*SMALL, "finetune.epochs=1"], runner="serial")
-    record = tracking.read(RunDir(Path("runs/unlucky")))
+    record = mlflow_record.read(RunDir(Path("runs/unlucky")))
     assert record is not None
     assert record.run_id is not None
-    failed = tracking.connect().get_run(record.run_id)
+    failed = mlflow_client.connect().get_run(record.run_id)
     assert failed.info.status == "FAILED"
     assert "the disk is on fire" in failed.data.tags["mlflow.note.content"]
     assert ask(lambda client: client.read_flow_run(record.tags["flow_run_id"])).state_name == "Failed"

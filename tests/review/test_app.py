@@ -13,12 +13,12 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from erd import files
+from erd.base import files
 from erd.cli import main
-from erd.data import ingest as packing
+from erd.data import packed
 from erd.review import app, queue
 from erd.review.queue import Queue
-from erd.rundir import RunDir
+from erd.runs.folder import RunDir
 
 PORT = 8600
 HOME = f"http://127.0.0.1:{PORT}"
@@ -180,8 +180,8 @@ def test_neighbours_are_of_training_and_kept(there: Queue, run: RunDir) -> None:
 
 
 def test_a_training_image_is_nearest_to_itself(run: RunDir, tmp_path: Path) -> None:
-    labeled = packing.read(run.labeled)
-    batch = packing.read(run.batch).images.clone()
+    labeled = packed.read(run.labeled)
+    batch = packed.read(run.batch).images.clone()
     batch[7] = labeled.images[11]
     files.save_tensors(run.batch, {"images": batch}, {})
     found = client(queue.load(run)).get("/api/neighbours/7").json()["neighbours"][0]

@@ -1,0 +1,1 @@
+"""What several detectors are made of; no detector itself."""

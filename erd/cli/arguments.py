@@ -1,0 +1,67 @@
+"""Arguments that several commands have, what they mean, and tables of text."""
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from erd.runs.folder import RunDir
+    from erd.settings.schema import Settings
+
+Command = Callable[[argparse.Namespace], dict[str, Any]]
+NewCommand = Callable[[str, Command, str], argparse.ArgumentParser]  # name, function, what it does
+Commands = Callable[[NewCommand], None]
+
+
+def with_data(sub: argparse.ArgumentParser) -> None:
+    folder = os.environ.get("ERD_DATA")
+    sub.add_argument("--data", metavar="DIR", default=folder, help="folder with the image sets (or ERD_DATA)")
+
+
+def with_overrides(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--set", metavar="a.b=v", action="append", default=[], help="override a setting; repeatable")
+    sub.add_argument("--runner", metavar="R", help="process or serial")
+    sub.add_argument("--params", metavar="FILE", help="settings file (default: params.yaml here, if there is one)")
+
+
+def with_settings(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--scenario", metavar="S", help="a row of `erd scenarios` (default: params.yaml's)")
+    sub.add_argument("--batch", metavar="B", help="the batch's name, e.g. 2026-W46; results go to runs/B")
+    sub.add_argument("--inbox", metavar="DIR", help="the batch: folder, manifest or .npz of unlabelled images")
+    with_data(sub)
+    with_overrides(sub)
+
+
+def asked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says of the settings, by the names that `settings_for` and the weekly flow have for it."""
+    names = ("scenario", "batch", "inbox", "data", "runner", "params")
+    return {name: getattr(arguments, name) for name in names} | {"overrides": arguments.set}
+
+
+def settings_of(arguments: argparse.Namespace) -> "Settings":
+    from erd.runs.configure import settings_for
+
+    said = asked(arguments)
+    return settings_for(**said | {"params": Path(said["params"]) if said["params"] else None})
+
+
+def folder_of(arguments: argparse.Namespace) -> "RunDir":
+    """Of the batch that --batch names, checked like the setting."""
+    from erd.runs.folder import RunDir
+    from erd.settings.schema import Settings
+
+    return RunDir.of(Settings().override({"data.batch": arguments.batch}, "--batch"))
+
+
+def print_table(rows: Sequence[dict[str, Any]]) -> None:
+    """Rows as aligned text."""
+    lines = [list(rows[0])] + [["–" if value is None else str(value) for value in row.values()] for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def short(value: Any) -> Any:
+    return f"{value:.3g}" if isinstance(value, float) else value

@@ -1,0 +1,130 @@
+"""The commands `erd ingest`, `erd review`, `erd incorporate`, `erd history`: labelled images, and what experts say."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from erd.base.errors import UserError
+from erd.cli.arguments import NewCommand, folder_of, print_table, settings_of, short, with_settings
+
+# Columns of the printed history.
+COLUMNS = ("batch", "images", "alarm_p", "flagged", "flags_reviewed", "flag_precision", "audit_recall", "accuracy")
+
+
+def add(command: NewCommand) -> None:
+    """Tell the parser of them."""
+    taken = command("ingest", ingest, "take labelled images into the library of this workspace")
+    taken.add_argument(
+        "--labeled", metavar="DIR|MANIFEST", required=True, help="class folders, a .csv or .parquet, .npz"
+    )
+    with_settings(taken)
+    look = command("review", review, "a page on which experts look at a batch's flagged images and label them")
+    look.add_argument("--batch", metavar="B", required=True, help="the batch's name; its run is in runs/B")
+    look.add_argument(
+        "--host", metavar="H", default="127.0.0.1", help="beyond this machine it takes a token (default: %(default)s)"
+    )
+    look.add_argument("--port", metavar="P", type=int, default=8600, help="0 = any that is free (default: %(default)s)")
+    files = look.add_mutually_exclusive_group()
+    files.add_argument("--export", metavar="FILE", help="write the answers to a .csv, or a .json for Label Studio")
+    files.add_argument("--import", metavar="FILE", dest="take_in", help="take in the answers of such a file")
+    learned = command("incorporate", incorporate, "add what experts said about a batch to the labelled images")
+    learned.add_argument("--batch", metavar="B", required=True)
+    learned.add_argument("--undo", action="store_true", help="take the batch's images back out")
+    command("history", history, "a page of all batches: alarms, flags, what experts said of them, accuracy")
+
+
+def ingest(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Labelled images into the library."""
+    from erd.data import library
+    from erd.integrations import dvc
+
+    if not arguments.labeled or Path.cwd().is_relative_to(Path(arguments.labeled).resolve()):
+        raise UserError(
+            f"--labeled '{arguments.labeled}' is the workspace itself: name the folder that holds the class folders"
+        )
+    arguments.scenario = arguments.scenario or "own"
+    size = settings_of(arguments).data.image_size
+    assert size is not None
+    done = library.take_in(Path(arguments.labeled), size)
+    if not arguments.json:
+        reviewed = f", {done.kept:,} of them from reviews" if done.kept else ""
+        print(f"{done.images:,} labelled images{reviewed}, of {len(done.classes)} classes: {', '.join(done.classes)}")
+        if done.set_aside:
+            print(f"{done.set_aside:,} files set aside: {done.quarantine}")
+    return {
+        "images": done.images,
+        "classes": done.classes,
+        "set_aside": done.set_aside,
+        "quarantine": done.quarantine.as_posix(),
+        "data_hash": dvc.track_library(),
+    }
+
+
+def review(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The page on which experts label a batch; or its answers to a file, or from one."""
+    from erd.review import exchange, queue
+
+    folder = folder_of(arguments)
+    batch = queue.load(folder)
+    place = {"batch": folder.batch_name, "answers": folder.answers.as_posix()}
+    if arguments.take_in:
+        counts = exchange.read(Path(arguments.take_in), batch)
+        if not arguments.json:
+            print(f"{counts['added']} answers added, {counts['there']} were there", end="")
+            print(f", {counts['unknown']} are of images this batch does not have" if counts["unknown"] else "")
+        return place | counts
+    from erd.review import app
+
+    if arguments.export:
+        count = exchange.write(Path(arguments.export), batch, app.address(arguments.host, arguments.port))
+        if not arguments.json:
+            print(f"{count} answers in {arguments.export}")
+        return place | {"exported": count, "file": arguments.export}
+    app.serve(batch, arguments.host, arguments.port, lambda text: print(text, file=sys.stderr, flush=True))
+    return place | {"given": len(batch.answers.current())}
+
+
+def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What experts said about a batch, into the library; or out of it again."""
+    from dataclasses import asdict
+
+    from erd.integrations import dvc, mlflow_runs
+    from erd.reporting import history
+    from erd.weekly import incorporate
+
+    folder = folder_of(arguments)
+    if not folder.batch.exists():
+        raise UserError(f"there is no batch '{arguments.batch}' in {folder.root.parent}")
+    done = incorporate.take_back(folder) if arguments.undo else incorporate.incorporate(folder)
+    data_hash = dvc.track_library()
+    history.keep(folder)
+    if folder.tracked.exists():
+        mlflow_runs.send_review(folder)
+    page = history.write(folder.root.parent)
+    if not arguments.json:
+        if arguments.undo:
+            print(f"{done.removed:,} images of {arguments.batch} are labelled images no more")
+        else:
+            print(f"{done.added:,} images of {arguments.batch} are labelled images now")
+        if done.new_classes:
+            print(f"new: {', '.join(done.new_classes)}")
+        for name, count in done.waiting.items():
+            print(f"class '{name}' has {count:,} images, too few to be learned yet (data.least)")
+        if done.disagreed:
+            print(f"{done.disagreed:,} images left out: reviewers call them different things")
+        print(f"history  {page}")
+    return asdict(done) | {"data_hash": data_hash}
+
+
+def history(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All batches of the workspace, looked back on."""
+    from erd.reporting import history
+
+    page = history.write()
+    weeks = history.weeks()
+    if not arguments.json:
+        if weeks:
+            print_table([{name: short(week.get(name)) for name in COLUMNS} for week in weeks])
+        print(f"history  {page}")
+    return {"history": page.as_posix(), "weeks": weeks}

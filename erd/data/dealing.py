@@ -1,0 +1,201 @@
+"""Who goes where: train S, val V, calibration C, batch U and holdout T, disjoint, seeded, never splitting a group.
+
+Public sets are dealt as one pool: what is promised about flags rests on C and the known images of U being alike, and
+official test parts are not like their training parts (other writers, other years). Of a user's own images with a test
+part, U and T come from that. All images of a group (a patient) go to the same part, so that nobody is recognised
+instead of diagnosed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from erd.base.errors import RunError
+from erd.base.seeds import derive
+from erd.data.images import Images
+
+KNOWN, NOVEL = 0, 1
+CALIBRATION = ("calibration", "clean")
+# Flags at a false discovery rate of 5% need 1 / (5% × share) images to compare with; half of C is what they have.
+TO_FLAG_A_TENTH = 400
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Rows of known images (`train`, `val`, `calibration`, `clean`, `*_known`) and of novel ones (`*_novel`)."""
+
+    parts: Mapping[str, np.ndarray]
+    warnings: tuple[str, ...]
+
+    def __getitem__(self, part: str) -> np.ndarray:
+        return self.parts[part]
+
+
+def split(
+    known: Images,
+    known_test: np.ndarray,
+    novel: Images,
+    sizes: Mapping[str, int],
+    seed: int,
+    *,
+    audited: np.ndarray | None = None,
+    picked: np.ndarray | None = None,
+) -> Splits:
+    """Deal out the images of the known classes (`known_test` marks what only U and T may have) and the novel ones.
+
+    `sizes` are wishes: too few images scale them down, with a warning. Calibration comes out of `train`, and so does
+    the part of the holdout that there are no images left for (at most a tenth of `train`), because both are needed
+    more than the last few training images. `audited` images are dealt to calibration before all others, the latest
+    first: drawn at random from what came in lately, they are the most like what comes in next. `picked` images, which
+    were labelled because they looked odd, are not like that, and never serve for calibration.
+
+    The order of dealing is by a hash of the seed and the group's name. So it is random, and a set that grows keeps
+    most images where they were: V stays unseen by last week's classifier.
+    """
+    sizes, warnings = _fit(sizes, labeled=int((~known_test).sum()), test=int(known_test.sum()), novel=len(novel))
+    # One deal where there is no test part, otherwise one for each part of the source.
+    streams = {"batch": (sizes["batch_known"], sizes["batch_novel"]),
+               "holdout": (sizes["holdout_known"], sizes["holdout_novel"])}  # fmt: skip
+    labeled = {name: (sizes[name], 0) for name in ("calibration", "clean", "val", "train")}
+    groups = np.concatenate([known.groups, novel.groups])
+    kind = np.repeat([KNOWN, NOVEL], [len(known), len(novel)])
+    if known_test.any():
+        borrowed = sizes["holdout_borrowed"]
+        streams["holdout"] = (sizes["holdout_known"] - borrowed, sizes["holdout_novel"])
+        is_labeled = np.concatenate([~known_test, np.zeros(len(novel), bool)])
+        is_stream = ~is_labeled & ~np.isin(groups, groups[is_labeled])
+        first = _deal(groups, kind, is_labeled, {"borrowed": (borrowed, 0)} | labeled, seed)
+        second = _deal(groups, kind, is_stream, streams, seed)
+        rows = first | second
+        rows["holdout"] = np.sort(np.concatenate([rows["holdout"], rows.pop("borrowed")]))
+    else:
+        early = [] if audited is None else known.groups[audited][::-1].tolist()
+        odd = set() if picked is None else set(known.groups[picked]) - set(early)
+        quotas = labeled | streams if early else streams | labeled  # audited images are no batch to try things on
+        rows = _deal(groups, kind, np.ones(len(groups), bool), quotas, seed, early, odd)
+
+    parts = {name: rows[name][kind[rows[name]] == KNOWN] for name in labeled}
+    for name in streams:
+        parts[f"{name}_known"] = rows[name][kind[rows[name]] == KNOWN]
+        parts[f"{name}_novel"] = rows[name][kind[rows[name]] == NOVEL] - len(known)
+    short = {name: len(part) for name, part in parts.items() if len(part) < 0.95 * sizes[name]}
+    warnings += [
+        f"{name}: {n:,} images instead of {sizes[name]:,}: whole groups did not fit" for name, n in short.items()
+    ]
+    return Splits(parts, tuple(warnings))
+
+
+def set_apart(known: Images, pool: Images, wanted: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which known images stay known (a mask), and which of `pool`, the same images, are to be novel (rows).
+
+    Novel images that are known ones corrupted: who has seen the one has seen much of the other, so nobody is on both
+    sides. At most half of the images are novel. The choice is by a hash of the seed and the group's name, as in
+    `split`, and the same whatever the corruption.
+    """
+    counts = dict(zip(*(column.tolist() for column in np.unique(pool.groups, return_counts=True)), strict=True))
+    room, chosen = min(wanted, len(known) // 2), []
+    for name in sorted(counts, key=lambda name: derive(seed, "apart", name)):
+        if counts[name] <= room:
+            chosen.append(name)
+            room -= counts[name]
+    return ~np.isin(known.groups, chosen), np.flatnonzero(np.isin(pool.groups, chosen))
+
+
+def own_sizes(labeled: int, test: int, novel: int, *, inbox: bool) -> dict[str, int]:
+    """What a user's own images are dealt to where no size is set: a tenth each to V and C, a fifth to U and T each.
+
+    With an inbox the batch is there already, and all labelled images serve to know the known. There C is larger where
+    that takes no more than two fifths, because with fewer images to compare with next to nothing could be flagged.
+    """
+    everything = labeled + test
+    if inbox:
+        calibration = max(everything // 10, min(TO_FLAG_A_TENTH, 2 * everything // 5))
+        return {"train": everything - everything // 10, "val": everything // 10, "calibration": calibration,
+                "batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}  # fmt: skip
+    stream = test // 2 if test else labeled // 5
+    left = labeled - (0 if test else 2 * stream)
+    return {"train": left - left // 10, "val": left // 10, "calibration": left // 10,
+            "batch_known": stream, "batch_novel": novel // 2,
+            "holdout_known": stream, "holdout_novel": novel // 2}  # fmt: skip
+
+
+def _fit(sizes: Mapping[str, int], *, labeled: int, test: int, novel: int) -> tuple[dict[str, int], list[str]]:
+    """The wishes made to fit what there is, and in words what had to give."""
+    fitted, warnings = dict(sizes), []
+
+    def shrink(names: tuple[str, ...], have: int) -> None:
+        want = sum(fitted[name] for name in names)
+        if want <= have:
+            return
+        for name in names:
+            fitted[name] = fitted[name] * have // want
+        listing = ", ".join(f"{name} {fitted[name]:,} of {sizes[name]:,}" for name in names if sizes[name])
+        warnings.append(f"scaled down to the {have:,} images there are: {listing}")
+
+    stream = ("batch_known", "holdout_known")
+    if test:
+        shrink(("train", "val"), labeled)
+    names, have = (stream, test) if test else (("train", "val", *stream), labeled)
+    missing = max(0, sum(fitted[name] for name in names) - have)
+    borrowed = min(missing, fitted["train"] // 10, fitted["holdout_known"])
+    if not test and borrowed < missing:  # one pool that is too small for all: nobody borrows, everybody gets less
+        borrowed = 0
+    fitted["holdout_known"] -= borrowed
+    shrink(names, have)
+    fitted["holdout_known"] += borrowed
+    fitted["holdout_borrowed"] = borrowed
+    shrink(("batch_novel", "holdout_novel"), novel)
+    calibration = fitted["calibration"] + fitted.setdefault("clean", 0)
+    taken = {"calibration": calibration, "holdout": fitted["holdout_borrowed"]}
+    if calibration > fitted["train"] // 2:
+        raise RunError(
+            f"{calibration:,} calibration images leave too little of {fitted['train']:,} training images; "
+            "set data.calibration lower or add labelled images"
+        )
+    before = fitted["train"]
+    fitted["train"] -= sum(taken.values())
+    gone = " and ".join(f"{n:,} to {name}" for name, n in taken.items() if n)
+    if gone:
+        warnings.append(f"train: {fitted['train']:,} images instead of {before:,}: {gone}")
+    return fitted, warnings
+
+
+def _deal(
+    groups: np.ndarray,
+    kind: np.ndarray,
+    eligible: np.ndarray,
+    quotas: Mapping[str, tuple[int, int]],
+    seed: int,
+    early: Sequence[str] = (),
+    odd: Collection[str] = (),
+) -> dict[str, np.ndarray]:
+    """Deal whole groups in random order, each to the first part whose quota (known, novel) still has room for it;
+    `early` groups come first, in their order; `odd` ones are not for calibration.
+
+    A part with a novel quota of 0 takes a group's known images and leaves its novel ones unused.
+    """
+    rows = np.flatnonzero(eligible)
+    names, group_of_row = np.unique(groups[rows], return_inverse=True)
+    members: list[list[int]] = [[] for _ in range(group_of_row.max(initial=-1) + 1)]
+    for row, group in zip(rows.tolist(), group_of_row.tolist(), strict=True):
+        members[group].append(row)
+    is_novel = (kind == NOVEL).tolist()
+    room = {name: list(quota) for name, quota in quotas.items()}
+    dealt: dict[str, list[int]] = {name: [] for name in quotas}
+    turn = {name: place - len(early) for place, name in reversed(list(enumerate(early)))}
+    for group in sorted(
+        range(len(names)), key=lambda i: turn.get(str(names[i]), derive(seed, "splits", str(names[i])))
+    ):
+        novel = sum(is_novel[row] for row in members[group])
+        known = len(members[group]) - novel
+        for name, left in room.items():
+            wanted = novel if quotas[name][NOVEL] else 0
+            if names[group] in odd and name in CALIBRATION:
+                continue
+            if known <= left[KNOWN] and wanted <= left[NOVEL] and known + wanted:
+                dealt[name] += [row for row in members[group] if wanted or not is_novel[row]]
+                left[KNOWN] -= known
+                left[NOVEL] -= wanted
+                break
+    return {name: np.sort(np.array(rows, np.int64)) for name, rows in dealt.items()}

@@ -1,0 +1,75 @@
+"""mlflow.json of a run folder: which MLflow run is its own, and what of it was sent.
+
+    with alone_with(run):               # who changes a record
+        record = read(run)              # None where the run was never tracked
+        record.status = "FINISHED"
+        save(run, record)
+
+Who only reads takes no lock: the file is replaced as a whole.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from erd.base import files
+from erd.base.locks import held
+from erd.runs.folder import RunDir
+
+log = logging.getLogger("erd")
+Status = Literal["FINISHED", "FAILED", "KILLED"]  # of a run that has ended
+RESULTS, END = "results", "end"  # steps of `Record.sent`; the others are stages
+
+
+@dataclass
+class Record:
+    """All that is not elsewhere in the run folder, and what MLflow has of it."""
+
+    uri: str
+    experiment: str
+    name: str
+    started: str  # ISO, as all times here
+    params: dict[str, str]
+    tags: dict[str, str]
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)  # finds the run again whose answer was lost
+    experiment_id: str | None = None
+    run_id: str | None = None
+    status: str = "RUNNING"
+    ended: str | None = None
+    why: str = ""
+    hashes: dict[str, str] = field(default_factory=dict)
+    sent: list[str] = field(default_factory=list)  # stages, RESULTS, END
+    earlier: list[dict[str, Any]] = field(default_factory=list)  # of runs in this folder that could not be closed yet
+
+
+def read(run: RunDir) -> Record | None:
+    """None where the run was never tracked, or its record is cut off: then it begins anew."""
+    found = files.load_json_if_whole(run.tracked)
+    try:
+        return None if found is None else Record(**found)
+    except TypeError:
+        log.warning("note: %s is passed over: it is no record of a run", run.tracked)
+        return None
+
+
+def save(run: RunDir, record: Record) -> None:
+    files.save_json(run.tracked, asdict(record))
+
+
+def mark_killed(run: RunDir, record: Record) -> None:
+    """A RUNNING record of a run that is no more ended when it last wrote something."""
+    if record.status == "RUNNING":
+        last = max(path.stat().st_mtime for path in run.root.rglob("*") if path.is_file())
+        record.status, record.ended = "KILLED", datetime.fromtimestamp(last, UTC).isoformat()
+        save(run, record)
+
+
+@contextmanager
+def alone_with(run: RunDir) -> Iterator[None]:
+    """One at a time with a run's record: its own run, a `sync` by hand, and other runs that tidy up."""
+    with held(run.root / ".mlflow.lock"):
+        yield

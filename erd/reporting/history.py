@@ -1,0 +1,145 @@
+"""Looking back: how good the weeks' flags were, by what experts said; as figures, in MLflow, and on one page.
+
+retrospect(run)      # one batch
+write()              # runs/history.html: all batches of the workspace, in the order they were scored
+"""
+
+import io
+import itertools
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from erd.base import files
+from erd.base.errors import UserError
+from erd.reporting import html
+from erd.runs import configure, stage_records
+from erd.runs.answers import KINDS, Answers, agreed, audited
+from erd.runs.folder import HISTORY, RUNS, RunDir
+from erd.runs.results import ClassAccuracy, Ingested, Metrics
+
+SHOWN = ("flagged", "alarm_p", "alarm", "alarm_level", "novel_share")  # of the verdict, for each week
+ENOUGH = 8  # audited known images; with fewer their p-values say nothing about drift
+
+
+def retrospect(run: RunDir) -> dict[str, float | int | None]:
+    """Precision of the flags that were looked at, recall among the audited images, and whether the p-values of audited
+    known images are still those of known images.
+
+    The audit is a uniform sample of the batch: only there is something learned about images that were not flagged.
+    """
+    from scipy.stats import kstest
+
+    answers = Answers(run.answers).current()
+    settled, disputed = agreed(answers)
+    known = set(Ingested.read(run).classes)
+    scores = files.load_table(run.scores).set_index("id")
+    judged = [image for image, answer in settled.items() if KINDS[answer.kind].judged and image in scores.index]
+    novel = {image for image in judged if settled[image].label and settled[image].label not in known}
+    flagged = set(scores.index[scores["flagged"]])
+    looked_at = [image for image in judged if image in flagged]
+    drawn = [image for image in judged if image in audited(answers)]
+    drawn_novel = [image for image in drawn if image in novel]
+    drawn_known = [image for image in drawn if image not in novel]
+    p = scores.loc[drawn_known, "p_value"].to_numpy()
+    return {
+        "reviewed": len(judged),
+        "disputed": len(disputed),
+        "flags_reviewed": len(looked_at),
+        "flag_precision": _share([image in novel for image in looked_at]),
+        "audited": len(drawn),
+        "audit_novel": len(drawn_novel),
+        "audit_recall": _share([image in flagged for image in drawn_novel]),
+        "audit_false_positives": _share([image in flagged for image in drawn_known]),
+        # Too many small p-values among known images: they no longer look like the calibration images.
+        "drift_p": float(kstest(p, "uniform", alternative="greater").pvalue) if len(p) >= ENOUGH else None,
+    }
+
+
+def keep(run: RunDir) -> dict[str, float | int | None]:
+    """The figures of a batch's review, on disk; the same again where nothing was answered since."""
+    found = retrospect(run)
+    last = max((answer.at for answer in Answers(run.answers).current()), default=None)
+    files.save_json(run.retrospect, found | {"at": last})
+    return found
+
+
+def weeks(runs: Path = RUNS) -> list[dict[str, Any]]:
+    """One row a batch that was scored, the earliest first."""
+    rows = []
+    for path in runs.glob("*/metrics.json"):
+        run = RunDir(path.parent)
+        try:
+            settings, metrics, classes = configure.read(run), Metrics.read(run), len(Ingested.read(run).classes)
+            found, scored = ClassAccuracy.read(run), stage_records.read(run, "score")
+        except UserError:  # damaged, or by another version
+            continue
+        if scored is None:
+            continue
+        rows.append(
+            {
+                "batch": run.batch_name,
+                "stream": settings.stream,
+                "scored": scored.finished,
+                "report": f"{run.batch_name}/{run.report.name}" if run.report.exists() else None,
+                "images": metrics.images,
+                **{name: getattr(metrics.verdict, name) for name in SHOWN},
+                "accuracy": found.accuracy if found else metrics.val_accuracy,
+                "accuracy_before": found.accuracy_before if found else None,
+                "classes": classes,
+                **(retrospect(run) if run.answers.exists() else {}),
+            }
+        )
+    return sorted(rows, key=lambda row: row["scored"])
+
+
+def write(runs: Path = RUNS) -> Path:
+    """The page; it needs no network and no other file."""
+    from erd.reporting import figures
+
+    streams = []
+    rows = sorted(weeks(runs), key=lambda row: row["stream"])  # stable: in time within a stream
+    for name, found in itertools.groupby(rows, key=lambda row: row["stream"]):
+        listed = list(found)
+        buffer = io.BytesIO()
+        figures.history(listed).savefig(buffer, format="png", dpi=130)
+        picture = html.embedded(buffer.getvalue())
+        streams.append({"name": name, "weeks": listed[::-1], "picture": picture, "words": words(listed)})
+    page = html.template("history.html").render(
+        streams=streams, day=lambda at: f"{datetime.fromisoformat(at):%Y-%m-%d}"
+    )
+    place = runs / HISTORY.name
+    with files.replacing(place) as draft:
+        draft.write_text(page, encoding="utf-8")
+    return place
+
+
+def words(rows: list[dict[str, Any]]) -> list[str]:
+    """What the weeks say together, in sentences."""
+    said = [f"{len(rows):,} batches, {sum(bool(row['alarm']) for row in rows):,} with an alarm."]
+    looked_at = sum(row.get("flags_reviewed") or 0 for row in rows)
+    if looked_at:
+        right = sum(round(row["flag_precision"] * row["flags_reviewed"]) for row in rows if row.get("flags_reviewed"))
+        said.append(
+            f"Of {looked_at:,} flagged images that experts looked at, {right:,} were novel ({right / looked_at:.0%})."
+        )
+    drawn = sum(row.get("audit_novel") or 0 for row in rows)
+    if drawn:
+        caught = sum(round(row["audit_recall"] * row["audit_novel"]) for row in rows if row.get("audit_novel"))
+        said.append(f"Of {drawn:,} novel images in the audits, {caught:,} were flagged ({caught / drawn:.0%}).")
+    tested = [row["drift_p"] for row in rows if row.get("drift_p") is not None]
+    if tested:
+        worst = min(1.0, min(tested) * len(tested))
+        said.append(
+            f"Known images in the audits no longer look like the calibration images (p = {worst:.1g} over all weeks): "
+            "the stated rates may not hold; label more audited images, so that calibration is of today."
+            if worst < 0.01
+            else "Known images in the audits score as the calibration images do: no sign against the stated rates."
+        )
+    return said
+
+
+def _share(found: list[bool]) -> float | None:
+    return float(np.mean(found)) if found else None

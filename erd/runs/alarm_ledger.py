@@ -1,0 +1,67 @@
+"""The looks taken at a stream of batches, week by week, and at which p-value the alarm of each rings.
+
+Every look gets the same level, rate / looks. Then in any `looks` looks in a row, so in every year of weekly ones
+whenever it is counted from, the probability of a false alarm is at most `rate`, for ever: nothing is used up, and no
+week is harder than another. The plain division (Bonferroni) holds however the weeks depend on each other, and they do:
+they share calibration images. Šidák's 2% larger levels are for independent looks only.
+
+A batch keeps the level of its first look, and every verdict on it is by that level, also when the settings have changed
+since: a rerun is no new look. (Rerunning with other seeds until it rings would be one, which no ledger can see.)
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from erd.base import files
+from erd.base.errors import RunError, UserError
+from erd.base.locks import held
+from erd.settings.schema import Alarm
+from erd.statistics.novelty_test import DRAWS
+
+Streams = dict[str, dict[str, dict[str, float]]]  # stream → batch → level, p, rang
+
+
+class Look(NamedTuple):
+    rang: bool
+    first: bool  # it did not ring before for this batch
+
+
+def level(alarm: Alarm) -> float:
+    """The p-value at which the alarm of a new batch rings."""
+    rate, looks = alarm.rate, alarm.looks
+    if rate / looks < 1 / (DRAWS + 1):
+        raise UserError(
+            f"with a false-alarm rate of {rate} over {looks} looks the alarm could never ring: its smallest p-value "
+            f"is {1 / (DRAWS + 1)}; set alarm.rate to {looks / (DRAWS + 1):.2g} or more"
+        )
+    return rate / looks
+
+
+def level_of(ledger: Path, stream: str, batch: str, alarm: Alarm) -> float:
+    """The p-value at which the alarm of this batch rings: that of its first look, if there was one."""
+    entry = _read(ledger).get(stream, {}).get(batch)
+    return level(alarm) if entry is None else entry["level"]
+
+
+def enter(ledger: Path, stream: str, batch: str, p: float, at: float) -> Look:
+    """Enter a look, by a level that `level_of` gave; one that was entered before takes the new p-value."""
+    with held(ledger.with_name(f".{ledger.name}.lock")):  # the ledger itself is replaced when written
+        streams = _read(ledger)
+        entries = streams.setdefault(stream, {})
+        before = entries.get(batch, {"level": at, "rang": False})
+        rings = p <= before["level"]
+        entries[batch] = {"level": before["level"], "p": p, "rang": rings}
+        files.save_json(ledger, streams)
+    return Look(rings, rings and not before["rang"])
+
+
+def _read(ledger: Path) -> Streams:
+    """A ledger that cannot be read is an error and not an empty one: it would forget levels that were spent."""
+    if not ledger.exists():
+        return {}
+    try:
+        return files.load_json(ledger)
+    except RunError as error:
+        raise RunError(
+            f"{ledger} cannot be read ({error.__cause__}); restore it, or delete it to begin a new one"
+        ) from error

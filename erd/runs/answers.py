@@ -1,0 +1,243 @@
+"""What reviewers said, one JSON object a line in runs/<batch>/review/answers.jsonl.
+
+The file only grows: an answer that is changed or taken back is a further line. A line is on disk before `add` returns,
+and several processes may write at once. A crash in the middle of a write leaves a last line without its end, which
+nobody was told was saved: it is passed over on reading and cleared away by the next write.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from erd.base.errors import RunError, UserError
+from erd.base.locks import held
+from erd.base.seeds import derive
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of answer. A new one is a line of KINDS and a key in the page (erd/review/page.js)."""
+
+    name: str
+    about: str
+    choice: str | None = None  # as a choice in Label Studio; None: the label itself is the choice
+    judged: bool = True  # it says whether the image is novel
+    labelled: bool = False  # it names a class, and the image can be learned
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("class", "a class, known or new", labelled=True),
+        Kind("not-novel", "some known class, not said which", "not novel"),
+        Kind("bad", "of no use", "bad image", judged=False),
+    )
+}
+LISTS = ("flagged", "audit")
+LONGEST = 100  # characters of a name: it has to fit a button
+
+
+@dataclass(frozen=True)
+class Answer:
+    image: str  # id of the batch's image
+    kind: str  # of KINDS
+    label: str | None  # for kind "class": a known class or a new one
+    reviewer: str
+    list: str  # "flagged" or "audit": which list it was given on
+    at: str  # ISO time, UTC
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or self.list not in LISTS:
+            raise UserError(f"an answer is of kind {', '.join(KINDS)} and on list {' or '.join(LISTS)}, not {self}")
+        if KINDS[self.kind].labelled != bool(self.label):
+            raise UserError(f"an answer names a class if it is of kind 'class', and only then, not {self}")
+        for name in (self.reviewer, self.label or "-"):
+            if not 0 < len(name) <= LONGEST or not name.isprintable() or name != " ".join(name.split()):
+                raise UserError(f"'{name[:LONGEST]}' is no name: 1 to {LONGEST} characters on one line")
+
+    @property
+    def said(self) -> tuple[str, str | None]:
+        return self.kind, self.label
+
+    @property
+    def slot(self) -> tuple[str, str, str]:
+        """A later answer to the same slot replaces this one."""
+        return self.reviewer, self.image, self.list
+
+
+def tidy(name: str) -> str:
+    """A name as it is kept: one line, single spaces, nothing invisible."""
+    return re.sub(r"\s+", " ", "".join(c for c in name if c.isprintable() or c.isspace())).strip()[:LONGEST]
+
+
+@dataclass(frozen=True)
+class Undo:
+    """The reviewer's last answer to the image on the list is taken back."""
+
+    undo: str  # id of the image
+    reviewer: str
+    list: str
+    at: str
+
+    @property
+    def slot(self) -> tuple[str, str, str]:
+        return self.reviewer, self.undo, self.list
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+class Answers:
+    """The answers in a file; it need not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, answer: Answer) -> None:
+        """On disk when it returns. What the reviewer has said already is not written twice: a page may ask again."""
+        with self._writing() as (events, write):
+            if not any(known.slot == answer.slot and known.said == answer.said for known in _standing(events)):
+                write([answer])
+
+    def undo(self, reviewer: str, list: str | None = None) -> Answer | None:
+        """Take back the reviewer's last answer (on a list): what they said of the image before stands again."""
+        with self._writing() as (events, write):
+            own = [a for a in _history(events) if a.reviewer == reviewer and list in (None, a.list)]
+            if not own:
+                return None
+            write([Undo(own[-1].image, reviewer, own[-1].list, now())])
+            return own[-1]
+
+    def merge(self, answers: Iterable[Answer]) -> int:
+        """Add answers from elsewhere, all or none; those that were taken in before, or that the reviewer has since
+        replaced or taken back, change nothing. Returns how many were added."""
+        with self._writing() as (events, write):
+            last = {event.slot: event.at for event in events}
+            standing = {known.slot: known.said for known in _standing(events)}
+            new = []
+            for answer in sorted(answers, key=lambda a: a.at):
+                if answer.at > last.get(answer.slot, "") and standing.get(answer.slot) != answer.said:
+                    new.append(answer)
+                    last[answer.slot], standing[answer.slot] = answer.at, answer.said
+            write(new)
+            return len(new)
+
+    def current(self) -> "list[Answer]":
+        """The last answer of each reviewer to each image on each list, in the order they were given."""
+        return _standing(_events(self._bytes(), self.path)[0])
+
+    def version(self) -> str:
+        """Changes whenever the file does."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return "0"
+        return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
+
+    def _bytes(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise RunError(f"cannot read {self.path}: {error.strerror}; check its rights") from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        """Hold the file alone: its events, and a function that appends lines."""
+        try:
+            fresh = not self.path.exists()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with held(self.path):
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+                try:
+                    events, whole = _events(self._bytes(), self.path)
+
+                    def write(added: Iterable[Answer | Undo]) -> None:
+                        text = "".join(json.dumps(asdict(event), ensure_ascii=False) + "\n" for event in added).encode()
+                        os.truncate(handle, whole)
+                        try:
+                            while text:
+                                text = text[os.write(handle, text) :]
+                            os.fsync(handle)
+                        except OSError:  # a full disk: take back what could be mistaken for an answer
+                            os.truncate(handle, whole)
+                            raise
+
+                    yield events, write
+                finally:
+                    os.close(handle)
+            if fresh:  # the file's name must be on disk too
+                folder = os.open(self.path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+        except OSError as error:
+            raise RunError(f"cannot write {self.path}: {error.strerror}; check space and rights") from error
+
+
+def agreed(answers: Iterable[Answer]) -> tuple[dict[str, Answer], list[str]]:
+    """Per image the one answer all its reviewers agree on; and the ids of images on which they do not.
+
+    Of a reviewer who met an image on both lists the later answer counts.
+    """
+    latest: dict[str, dict[str, Answer]] = {}
+    for answer in sorted(answers, key=lambda a: a.at):
+        latest.setdefault(answer.image, {})[answer.reviewer] = answer
+    one = {image: [*said.values()] for image, said in latest.items()}
+    disputed = [image for image, said in one.items() if len({answer.said for answer in said}) > 1]
+    return {image: said[-1] for image, said in one.items() if image not in set(disputed)}, disputed
+
+
+def audited(answers: Iterable[Answer]) -> set[str]:
+    """Ids of images that were answered about in the audit."""
+    return {answer.image for answer in answers if answer.list == "audit"}
+
+
+def _events(content: bytes, path: Path) -> tuple[list[Answer | Undo], int]:
+    """What the lines that are whole say, and where they end."""
+    whole = content.rfind(b"\n") + 1
+    events: list[Answer | Undo] = []
+    for number, line in enumerate(content[:whole].splitlines(), start=1):
+        try:
+            fields = json.loads(line)
+            events.append(Undo(**fields) if "undo" in fields else Answer(**fields))
+        except (ValueError, TypeError, UserError) as error:
+            raise RunError(f"line {number} of {path} is no answer ({error}); correct or delete it") from error
+    return events, whole
+
+
+def _history(events: Iterable[Answer | Undo]) -> list[Answer]:
+    """All answers that were not taken back, also those that were replaced; in the order they were given."""
+    given: list[Answer] = []
+    for event in events:
+        if isinstance(event, Answer):
+            given.append(event)
+            continue
+        place = next((i for i in reversed(range(len(given))) if given[i].slot == event.slot), None)
+        if place is not None:
+            del given[place]
+    return given
+
+
+def _standing(events: Iterable[Answer | Undo]) -> list[Answer]:
+    standing: dict[tuple[str, str, str], Answer] = {}
+    for answer in _history(events):
+        standing.pop(answer.slot, None)
+        standing[answer.slot] = answer
+    return list(standing.values())
+
+
+def audit_rows(batch_size: int, audit: int, seed: int, batch_name: str) -> np.ndarray:
+    """A uniform sample of the batch's rows, in random order; a larger one begins with the smaller one."""
+    return np.random.default_rng(derive(seed, "audit", batch_name)).permutation(batch_size)[:audit]

@@ -1,0 +1,154 @@
+"""What a run's small files hold, typed: written and read here and nowhere else.
+
+metrics = Metrics.read(run)
+metrics.on_batch.auroc, metrics.verdict.flagged
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from erd.base import files
+from erd.base.errors import RunError
+from erd.runs.folder import RunDir
+from erd.statistics.metrics import Detection
+from erd.statistics.verdict import Verdict
+
+T = TypeVar("T")
+HOLDOUT = "holdout_"  # how the names of the holdout's figures begin
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """ingest.json: what the images are."""
+
+    classes: list[str]
+    sizes: dict[str, int]
+    warnings: list[str]
+
+    @classmethod
+    def read(cls, run: RunDir) -> "Ingested":
+        if not run.ingested.exists():
+            raise RunError(f"{run.ingested} is missing; run the stage ingest first")
+        return _made(cls, files.load_json(run.ingested), run.ingested)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """decision.json: what was decided of the batch, before anybody asks whether it was right."""
+
+    verdict: Verdict
+    warnings: list[str]
+
+    def write(self, run: RunDir) -> None:
+        files.save_json(run.decision, asdict(self.verdict) | {"warnings": self.warnings})
+
+    @classmethod
+    def read(cls, run: RunDir) -> "Decided":
+        found = files.load_json(run.decision)
+        return cls(_made(Verdict, found, run.decision), list(found.get("warnings", [])))
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """metrics.json: the figures of a run. In the file they are one flat table, the holdout's with `holdout_` before."""
+
+    batch: str
+    scenario: str
+    on_batch: Detection
+    on_holdout: Detection
+    images: int
+    verdict: Verdict
+    threshold: float | None  # the lowest score that is flagged
+    val_accuracy: float  # of the classifier
+    members: int
+    sizes: dict[str, int]
+    warnings: list[str] = field(default_factory=list)
+    assumes: list[str] = field(default_factory=list)  # what the stated rates rest on, in words
+
+    def flat(self) -> dict[str, Any]:
+        """As the file has it, and as the commands print it."""
+        return {
+            "batch": self.batch,
+            "scenario": self.scenario,
+            **asdict(self.on_batch),
+            **{f"{HOLDOUT}{name}": value for name, value in asdict(self.on_holdout).items()},
+            "images": self.images,
+            **asdict(self.verdict),
+            "threshold": self.threshold,
+            "val_accuracy": self.val_accuracy,
+            "members": self.members,
+            "sizes": self.sizes,
+            "warnings": self.warnings,
+            "assumes": self.assumes,
+        }
+
+    def write(self, run: RunDir) -> None:
+        files.save_json(run.metrics, self.flat())
+
+    @classmethod
+    def read(cls, run: RunDir) -> "Metrics":
+        return cls.of(files.load_json(run.metrics), str(run.metrics))
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any], where: str = "metrics") -> "Metrics":
+        if not isinstance(found, Mapping):
+            raise RunError(f"{where} is no table of figures; delete it and run again")
+        holdout = {name.removeprefix(HOLDOUT): value for name, value in found.items() if name.startswith(HOLDOUT)}
+        parts = {
+            "on_batch": _made(Detection, found, where),
+            "on_holdout": _made(Detection, holdout, where),
+            "verdict": _made(Verdict, found, where),
+        }
+        return _made(cls, {**found, **parts}, where)
+
+
+@dataclass(frozen=True)
+class OfClass:
+    """How a classifier does on a class; None: there is no such figure."""
+
+    name: str
+    images: int
+    now: float | None
+    before: float | None
+
+
+@dataclass(frozen=True)
+class ClassAccuracy:
+    """learned.json: a run's classifier beside the one before it, on images that neither was trained on."""
+
+    before: str | None  # the batch of the earlier classifier; None where there is none to compare with
+    classes: list[OfClass]
+    images: int
+    accuracy: float | None
+    accuracy_before: float | None
+
+    def write(self, run: RunDir) -> None:
+        files.save_json(run.class_accuracy, asdict(self))
+
+    @classmethod
+    def read(cls, run: RunDir) -> "ClassAccuracy | None":
+        """None where nobody has compared."""
+        found = files.load_json_if_whole(run.class_accuracy)
+        return None if found is None else _made(cls, found, run.class_accuracy)
+
+
+@functools.cache
+def _checker(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _made(kind: type[T], found: Any, where: object) -> T:
+    """A record of that kind from JSON, with what it does not know left out; a sentence where something is missing."""
+    known = {item.name for item in fields(kind)} if isinstance(found, Mapping) else set()  # type: ignore[arg-type]
+    try:
+        return _checker(cast(Any, kind)).validate_python({name: found[name] for name in known if name in found})
+    except ValidationError as error:
+        what = error.errors()[0]
+        name = ".".join(map(str, what["loc"])) or "all of it"
+        raise RunError(
+            f"{where} is damaged or of another version ({name}: {what['msg'].lower()}); delete it and run again"
+        ) from error

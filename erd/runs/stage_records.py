@@ -1,0 +1,93 @@
+"""What a stage did: a key of all that went in, and the hashes of what came out.
+
+A stage whose code, inputs, settings and outputs are unchanged is not run again: all of them are checked, so that
+changed code, a deleted or an altered file make it run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from erd.base import code_digest, files
+from erd.base.errors import RunError
+from erd.runs.folder import RunDir
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a stage left behind."""
+
+    stage: str
+    outputs: tuple[Path, ...]
+    reused: bool = False
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    key: str
+    outputs: dict[str, str]  # path in the run folder → hash
+    started: str  # ISO
+    finished: str
+
+
+def read(run: RunDir, stage: str) -> StageRecord | None:
+    """None where it was never done, or its record is cut off or of another version."""
+    found = files.load_json_if_whole(run.record(stage))
+    with suppress(TypeError):
+        return StageRecord(**(found or {}))
+    return None
+
+
+def once(
+    run: RunDir,
+    stage: str,
+    code: Sequence[str],
+    chosen: Mapping[str, Any],
+    inputs: Sequence[Path],
+    outputs: Sequence[Path],
+    work: Callable[[str], None],
+    shared: bool = False,
+) -> Done:
+    """Do the work unless its record says that the same was done already and the outputs are still the same.
+
+    `code` are the modules that do it, `chosen` the settings that decide what it does. `shared`: or unless another run
+    in the workspace did it. Week after week has the same classifier until its images change.
+    """
+    if absent := [path for path in inputs if not path.exists()]:
+        raise RunError(f"{absent[0]} is missing; run the stage that writes it first")
+    key = files.digest([stage, chosen, code_digest.of(*code), [files.sha256(path) for path in inputs]])
+    before = read(run, stage)
+    if before is not None and before.key == key and before.outputs == _hashes(run, outputs):
+        return Done(stage, tuple(outputs), reused=True)
+    run.record(stage).unlink(missing_ok=True)
+    if shared and _taken_over(run, stage, key, outputs):
+        return Done(stage, tuple(outputs), reused=True)
+    started = datetime.now(UTC)
+    work(key)
+    finished = datetime.now(UTC)
+    record = StageRecord(key, _hashes(run, outputs), started.isoformat(), finished.isoformat())
+    files.save_json(run.record(stage), asdict(record))
+    return Done(stage, tuple(outputs))
+
+
+def _hashes(run: RunDir, outputs: Sequence[Path]) -> dict[str, str]:
+    return {path.relative_to(run.root).as_posix(): files.sha256(path) for path in outputs if path.exists()}
+
+
+def _taken_over(run: RunDir, stage: str, key: str, outputs: Sequence[Path]) -> bool:
+    """Whether another run of the workspace had the same code, inputs and settings; then its files are copied here."""
+    names = [path.relative_to(run.root).as_posix() for path in outputs]
+    for other in sorted(run.root.parent.glob("*")):
+        found = None if other == run.root else read(RunDir(other), stage)
+        if found is None or found.key != key:
+            continue
+        with suppress(OSError, RunError):  # it may be at work there, or gone
+            for name in names:
+                files.copy(other / name, run.root / name)
+            if found.outputs == _hashes(run, outputs):
+                files.save_json(run.record(stage), asdict(found))
+                return True
+    return False

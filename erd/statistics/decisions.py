@@ -1,0 +1,177 @@
+"""From a batch's scores to what a user acts on: p-values, flags, the alarm, the novel share, bounds at every cut.
+
+`flags`, `novelty_test` and `novel_share` beside this file have the statistics; here the settings choose among them, and
+what the numbers assume is said in words.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import ks_2samp
+
+from erd.base.seeds import derive
+from erd.settings.schema import Settings
+from erd.statistics import flags, novelty_test
+from erd.statistics.novel_share import Share, novel_share
+from erd.statistics.verdict import Verdict
+
+# Of two folds each makes e-values at this part of the rate: then e-BH keeps both unless one has 5/7 of the flags.
+FOLD_RATE = 0.7
+DRIFT = 0.001  # p-value below which calibration and validation images are said to differ
+FLAGGABLE = (
+    0.02  # share of the batch below which it should be possible to flag; else more calibration images are asked for
+)
+PROMISING = ("mixed", "crossfit")  # modes in which the stated rates hold for the batch
+
+
+class Compared(NamedTuple):
+    """Rows of the batch, their scores, and known images' scores by the same members: one set, or one a fold."""
+
+    rows: np.ndarray
+    scores: np.ndarray
+    reference: np.ndarray
+
+
+@dataclass(frozen=True)
+class Decision:
+    p_value: np.ndarray  # one entry an image of the batch, here and below
+    flagged: np.ndarray
+    wrong_at_most: np.ndarray  # of the image and all with lower p-values, so many are known; holds at all cuts at once
+    verdict: Verdict
+    warnings: list[str]
+
+
+def decide(sets: Sequence[Compared], settings: Settings, level: float) -> Decision:
+    """All of it at once. The alarm rings at p-values up to `level`, which the ledger of looks gives."""
+    detect, images = settings.detect, sum(len(compared.rows) for compared in sets)
+    p, flagged = np.ones(images), np.zeros(images, bool)
+    for compared in sets:
+        p[compared.rows] = flags.p_values(compared.scores, compared.reference)
+    if detect.rule == "fdr" and len(sets) > 1:
+        evidence = np.zeros(images)
+        for compared in sets:
+            rate = FOLD_RATE * detect.fdr
+            evidence[compared.rows] = flags.e_values(compared.scores, compared.reference, rate)
+        flagged = flags.e_benjamini_hochberg(evidence, detect.fdr)
+    else:
+        for compared in sets:
+            flagged[compared.rows] = flag(compared.scores, compared.reference, settings)
+    wrong = _wrong_at_most(sets, p, detect.confidence)
+    p_alarm = min(1.0, len(sets) * min(_alarm(compared, settings) for compared in sets))
+    rings = p_alarm <= level
+    share = _share(sets, images, detect.confidence) if rings else None  # else noise with a number
+    verdict = Verdict(
+        promised=detect.calibration in PROMISING,
+        flagged=int(flagged.sum()),
+        wrong_flags_at_most=int(wrong[flagged].max(initial=0)),
+        fdr_target=detect.fdr if detect.rule == "fdr" else None,
+        fpr_target=detect.fpr if detect.rule == "fpr" else None,
+        catch_target=detect.catch if detect.rule == "catch" else None,
+        alarm=rings,
+        alarm_p=p_alarm,
+        alarm_level=level,
+        novel_share=share and share.bbe,
+        novel_share_storey=share and share.storey,
+        novel_share_low=share and share.low,
+        novel_share_high=share and share.high,
+        novel_at_least=share and share.novel,
+    )
+    return Decision(p, flagged, wrong, verdict, _too_few(sets, settings))
+
+
+def flag(scores: np.ndarray, reference: np.ndarray, settings: Settings) -> np.ndarray:
+    """Which images the rule of the settings picks, all of them compared with the same known images."""
+    detect = settings.detect
+    if detect.rule == "fdr":
+        return flags.discoveries(scores, reference, detect.fdr, detect.adaptive)
+    if detect.rule == "fpr":
+        return scores > flags.threshold(reference, detect.fpr)
+    if not len(reference):
+        return np.zeros(len(scores), bool)
+    return scores > flags.catching_threshold(scores, reference, detect.novel_at_most, 1 - detect.catch)
+
+
+def drift(clean: np.ndarray, validation: np.ndarray) -> str | None:
+    """A warning where known images that were dealt at random do not score alike: then nor will this week's."""
+    if not len(clean) or not len(validation) or (p := ks_2samp(clean, validation).pvalue) >= DRIFT:
+        return None
+    return (
+        f"calibration images do not score like validation images (p = {p:.1g}): the labelled images are not of one "
+        "kind, so error rates may not hold; look whether they come from different times or devices"
+    )
+
+
+def assumptions(settings: Settings) -> list[str]:
+    """What the stated rates rest on, for people who did not read the papers."""
+    detect = settings.detect
+    if detect.calibration == "paper":
+        return ["The threshold comes from validation images, as in the paper. The members were trained on the batch "
+                "and not on them, so more known ones are flagged than the rate says: there is no promise."]  # fmt: skip
+    if detect.calibration == "holdout":
+        return ["Calibration images were kept out of training. The rates hold for new images that the registered model "
+                "scores; for the images of this batch, which the members were trained on, more are wrong."]  # fmt: skip
+    words = [
+        "The rates hold if this week's known images look like the labelled ones: same classes, same devices, same kind "
+        "of patients. A new scanner looks novel too; that may be worth knowing, but it is no new class.",
+        "They hold on average over weeks. In one week there can be more wrong flags, up to the bound given.",
+    ]
+    if detect.rule == "catch":
+        words.append(f"That {detect.catch:.0%} of the novel images are flagged is an estimate, and rests on at most "
+                     f"{detect.novel_at_most:.0%} of the batch being novel.")  # fmt: skip
+    return words
+
+
+def _alarm(compared: Compared, settings: Settings) -> float:
+    return novelty_test.alarm(compared.scores, compared.reference, derive(settings.seed, "alarm"))
+
+
+def _wrong_at_most(sets: Sequence[Compared], p: np.ndarray, confidence: float) -> np.ndarray:
+    """Each fold's bound has its part of the doubt, so all hold together and can be added."""
+    part = 1 - (1 - confidence) / len(sets)
+    total = np.zeros(len(p), dtype=np.int64)
+    for compared in sets:
+        bounds = flags.false_discovery_bounds(compared.scores, compared.reference, part)
+        false = np.concatenate([[0], bounds.false])
+        if len(sets) == 1:
+            above = len(p) - np.searchsorted(np.sort(compared.scores), compared.scores, side="left")
+            total[compared.rows] = false[above]
+        else:  # scores of other members do not compare; p-values do
+            total += false[np.searchsorted(np.sort(p[compared.rows]), p, side="right")]
+    return total
+
+
+def _share(sets: Sequence[Compared], images: int, confidence: float) -> Share:
+    found = [
+        (
+            len(compared.rows) / images,
+            novel_share(compared.scores, compared.reference, 1 - (1 - confidence) / len(sets)),
+        )
+        for compared in sets
+    ]
+    storey, bbe, low, high = (sum(weight * share[field] for weight, share in found) for field in range(4))
+    return Share(storey, bbe, low, high, sum(share.novel for _, share in found))
+
+
+def _too_few(sets: Sequence[Compared], settings: Settings) -> list[str]:
+    detect = settings.detect
+    images, references = len(sets[0].rows), min(len(compared.reference) for compared in sets)
+    if detect.rule == "fpr" and references < (needed := flags.images_needed(detect.fpr)):
+        return [
+            f"nothing can be flagged: a false-positive rate of {detect.fpr:g} takes at least {needed} calibration "
+            f"images to compare with and there are {references}; add labelled images or raise detect.fpr"
+        ]
+    few = max(1, int(FLAGGABLE * images))
+    if detect.rule == "fdr" and (least := flags.flags_needed(images, references, detect.fdr)) > few:
+        needed = flags.images_needed_fdr(images, detect.fdr, few)
+        what = (
+            f"fewer than {least:,} of {images:,} images cannot be flagged"
+            if least <= images
+            else "nothing can be flagged"
+        )
+        return [
+            f"{what} at a false discovery rate of {detect.fdr:g} with {references:,} calibration images to compare "
+            f"with; to flag as few as {few:,} takes {needed:,}: add labelled images, or set detect.rule=fpr"
+        ]
+    return []

@@ -1,0 +1,116 @@
+"""Algorithm 1: K members, each fine-tuned on S ∪ {(x, c): x ∈ U} with a label c of its own, early-stopped on V.
+
+Members are independent: no member sees another, each owns its generator, so they can be trained anywhere in any order.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from erd import nets
+from erd.base import files
+from erd.base.errors import UserError, nearest
+from erd.base.seeds import derive
+from erd.data.packed import Rows
+from erd.nets import Classifier
+from erd.settings.schema import Finetune
+from erd.training.batches import Mixture
+from erd.training.checkpoint import Recording
+from erd.training.loop import Examples, Fit, Recipe, State, fit
+
+CURVES = ("train", "batch_known", "batch_novel", "batch")  # learning curves; the last where the truth is not known
+
+
+def draw_labels(finetune: Finetune, classes: Sequence[str], seed: int) -> list[int]:
+    """The K artificial labels: the ones asked for, by name or number, else drawn with the seed."""
+    count = min(3, len(classes)) if finetune.members is None else finetune.members
+    if count < 2:
+        raise UserError(f"finetune.members is {count}; members can only disagree if there are two or more")
+    if count > len(classes):
+        raise UserError(
+            f"finetune.members is {count} but there are only {len(classes)} known classes, and each member needs a "
+            f"label of its own: set finetune.members={len(classes)} or less"
+        )
+    if finetune.labels is None:
+        return random.Random(derive(seed, "labels")).sample(range(len(classes)), count)
+    labels = [find_label(name, classes) for name in finetune.labels]
+    if len(set(labels)) < len(labels):
+        raise UserError("finetune.labels names a class twice; each member needs a label of its own")
+    if count > len(labels):
+        raise UserError(f"finetune.members is {count} but finetune.labels names only {len(labels)}")
+    return labels[:count]
+
+
+def find_label(name: str | int, classes: Sequence[str]) -> int:
+    """A class by its name, else by its number among the known classes."""
+    if str(name) in classes:
+        return classes.index(str(name))
+    if str(name).isdecimal() and int(name) < len(classes):
+        return int(name)
+    raise UserError(f"'{name}' is not a known class: {nearest(str(name), classes)}")
+
+
+def finetune_member(
+    pretrained: Classifier,
+    label: int,
+    train: tuple[Rows, torch.Tensor],
+    unlabeled: Sequence[tuple[Rows, torch.Tensor]],
+    val: tuple[Rows, torch.Tensor],
+    finetune: Finetune,
+    seed: int,
+    *,
+    checkpoint: Path | None = None,
+    fingerprint: str = "",
+    recording: Recording | None = None,
+    on_epoch: Callable[[dict[str, float]], None] = lambda record: None,
+) -> tuple[Classifier, Fit]:
+    """One member f_c. `unlabeled` are the images that get the label c, each set with its curves (indices of CURVES).
+
+    The fit is symmetric in the unlabelled images: which set one comes from changes nothing but the curves.
+    """
+    device = next(pretrained.parameters()).device
+    model = pretrained
+    if finetune.init == "random":  # ERD++
+        model = nets.build(**pretrained.made_of, seed=derive(seed, "member", label)).to(device)  # type: ignore[arg-type]
+        for name in ("mean", "std", "scale", "shift"):
+            getattr(model, name).copy_(getattr(pretrained, name))
+    rows, labels = train
+    artificial = torch.full((sum(len(u) for u, _ in unlabeled),), label)
+    examples = Examples(
+        Mixture(rows, *(u for u, _ in unlabeled), device=device),
+        torch.cat([labels, artificial]),
+        torch.cat([torch.zeros(len(rows), dtype=torch.int8), *(curve for _, curve in unlabeled)]),
+        CURVES,
+    )
+    validation = Examples(Mixture(val[0], device=device), val[1])
+    generator = torch.Generator().manual_seed(derive(seed, "finetune", label))
+    result = fit(model, examples, validation, Recipe.of(finetune), generator,
+                 checkpoint=checkpoint, fingerprint=fingerprint, recording=recording, on_epoch=on_epoch)  # fmt: skip
+    return model, result
+
+
+def save_net(path: Path, model: Classifier, result: Fit, facts: dict[str, Any]) -> None:
+    """A net in one file: what it is made of, and one or several snapshots of its weights."""
+    tensors = {
+        f"{i}/{name}": tensor for i, snapshot in enumerate(result.snapshots) for name, tensor in snapshot.items()
+    }
+    files.save_tensors(path, tensors, {"net": model.made_of, "best_epoch": result.best_epoch} | facts)
+
+
+def load_net(path: Path, device: torch.device | str = "cpu") -> tuple[Classifier, list[State]]:
+    """The net with its first snapshot loaded, and all snapshots (their softmax is averaged)."""
+    tensors, facts = files.load_tensors(path)
+    model = nets.build(**facts["net"], seed=0).to(device)
+    if nets.uses_convolutions(model):  # as in training: another layout gives other last bits
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    snapshots: list[State] = []
+    for name, tensor in tensors.items():
+        number, _, leaf = name.partition("/")
+        while len(snapshots) <= int(number):
+            snapshots.append({})
+        snapshots[int(number)][leaf] = tensor
+    model.load_state_dict(snapshots[0])
+    return model, snapshots

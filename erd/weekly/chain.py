@@ -1,0 +1,44 @@
+"""The stages in their order: settings and a run folder in, files out.
+
+    for stage in CHAIN:
+        chain.run(stage, settings, folder)
+
+The flow does the same with a Prefect task for each job, dvc.yaml with a command for each stage (erd/integrations/dvc.py
+writes it), `erd stage NAME` with one of them: the same stage, the same files, the same bytes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from erd.base import progress
+from erd.runs.folder import RunDir
+from erd.runs.stage_records import Done
+from erd.settings.schema import Settings
+from erd.training import runners
+from erd.weekly.stages import evaluate, finetune, ingest, pretrain, score
+from erd.weekly.stages.base import Job, Stage
+
+CHAIN: tuple[Stage, ...] = (ingest.STAGE, pretrain.STAGE, finetune.STAGE, score.STAGE, evaluate.STAGE)
+BY_NAME = {stage.name: stage for stage in CHAIN}
+
+
+def run(stage: Stage, settings: Settings, folder: RunDir) -> list[Done]:
+    """All jobs of a stage: here, or side by side in the runner of the settings."""
+    jobs = stage.jobs(settings, folder)
+    with watched(stage, jobs):
+        if not stage.side_by_side:
+            return [job.function(*job.arguments) for job in jobs]
+        with runners.of(settings.run, len(jobs)) as runner:
+            futures = [runner.submit(job.function, *job.arguments) for job in jobs]
+            return [future.result() for future in futures]
+
+
+@contextmanager
+def watched(
+    stage: Stage, jobs: Sequence[Job], on_progress: Callable[[float], None] = lambda share: None
+) -> Iterator[None]:
+    """While the block does the jobs: a bar, or a line a minute, on how far they are."""
+    told = {job.name: job.told for job in jobs if job.told is not None}
+    what = f"{stage.name} ×{len(jobs)}" if len(jobs) > 1 else stage.name
+    with progress.watched(told, what, total=sum(job.epochs for job in jobs), on_progress=on_progress):
+        yield

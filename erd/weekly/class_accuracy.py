@@ -1,0 +1,98 @@
+"""What a classifier has learned since an earlier one: the accuracy of both, class by class, on the same images.
+
+Neither was trained on these images: they are validation and calibration images of the later run that were not in the
+earlier one's training set. A class that the earlier classifier did not have it gets wrong, which is the point.
+"""
+
+import numpy as np
+import torch
+
+from erd.base import files
+from erd.base.errors import UserError
+from erd.data import packed
+from erd.data.packed import Packed, Rows
+from erd.runs import configure, stage_records
+from erd.runs.folder import RunDir
+from erd.runs.results import ClassAccuracy, OfClass
+from erd.settings.schema import Settings
+from erd.training import devices
+from erd.training.batches import Mixture
+from erd.training.loop import predict
+from erd.training.members import load_net
+
+UNSEEN = ("val", "calibration", "clean")
+
+
+def compare(settings: Settings, run: RunDir) -> ClassAccuracy:
+    """This run's classifier beside that of the stream's run before it; kept in learned.json."""
+    found = side_by_side(settings, run, previous(settings, run))
+    found.write(run)
+    return found
+
+
+def previous(settings: Settings, run: RunDir) -> RunDir | None:
+    """The run of the same stream that was scored last before this one."""
+    candidates = []
+    mine = stage_records.read(run, "score")
+    assert mine is not None, "scored before it is compared"
+    for path in run.root.parent.glob(f"*/{run.settings.name}"):
+        other = RunDir(path.parent)
+        if other.root == run.root or not other.pretrained.exists():
+            continue
+        if (record := stage_records.read(other, "score")) is None:
+            continue
+        try:
+            if configure.read(other).stream != settings.stream:
+                continue
+        except UserError:  # of another version
+            continue
+        if record.finished < mine.finished:  # an old batch that is run again was never after the later ones
+            candidates.append((record.finished, other))
+    return max(candidates, key=lambda found: found[0])[1] if candidates else None
+
+
+def side_by_side(settings: Settings, run: RunDir, other: RunDir | None) -> ClassAccuracy:
+    """Accuracies on images of `run` that neither its classifier nor that of `other` was trained on."""
+    if other is not None and not fits(other, run):
+        other = None
+    labeled, manifest = packed.read(run.labeled), files.load_table(packed.manifest(run.labeled))
+    unseen = manifest["part"].isin(UNSEEN)
+    if other is not None:
+        trained = files.load_table(packed.manifest(other.labeled)).query("part == 'train'")["id"]
+        unseen &= ~manifest["id"].isin(trained)
+    rows = np.flatnonzero(unseen)
+    truth = manifest["label"].to_numpy()[rows]
+    now = _right(settings, run, labeled, rows, truth)
+    before, known_before = None, set()
+    if other is not None:
+        before = _right(settings, other, labeled, rows, truth)
+        known_before = set(files.load_facts(other.pretrained)["classes"])
+    classes: list[OfClass] = []
+    for name in labeled.facts["classes"]:
+        here = truth == name
+        old = _share(before[here]) if before is not None and name in known_before else None
+        classes.append(OfClass(name, int(here.sum()), _share(now[here]), old))
+    overall = None if before is None else _share(before)
+    return ClassAccuracy(other.batch_name if other else None, classes, len(rows), _share(now), overall)
+
+
+def fits(other: RunDir, run: RunDir) -> bool:
+    """Whether the classifier of another run takes this run's images, and it is known what it was trained on."""
+    if not (other.pretrained.exists() and packed.manifest(other.labeled).exists()):
+        return False
+    mine, theirs = (files.load_facts(net)["net"] for net in (run.pretrained, other.pretrained))
+    return all(mine[key] == theirs[key] for key in ("image_size", "channels"))
+
+
+def _right(settings: Settings, run: RunDir, labeled: Packed, rows: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    if not len(rows):
+        return np.zeros(0, bool)
+    device = devices.device(settings.run)
+    model, snapshots = load_net(run.pretrained, device)
+    with devices.threads(settings.pretrain.threads):
+        chosen = predict(model, snapshots, Mixture(Rows(labeled.images, torch.from_numpy(rows)), device=device))
+    return np.array(files.load_facts(run.pretrained)["classes"])[chosen.argmax(1).numpy()] == truth
+
+
+def _share(right: np.ndarray) -> float | None:
+    return float(right.mean()) if len(right) else None

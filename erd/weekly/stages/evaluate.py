@@ -1,0 +1,63 @@
+"""evaluate: metrics.json, the figures and the tables behind them. What it does not draw is not left from before."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from erd.base import files
+from erd.reporting import figures, plot_tables
+from erd.runs.folder import RunDir
+from erd.runs.results import Decided, Ingested, Metrics
+from erd.runs.stage_records import Done
+from erd.settings.schema import Settings
+from erd.statistics import decisions
+from erd.statistics.metrics import Detection
+from erd.weekly.stages.base import Stage, one
+from erd.weekly.stages.finetune import member_labels
+
+
+def evaluate(settings: Settings, run: RunDir) -> Done:
+    """AUROC, TNR@95, power and false positives where the truth is known; figures."""
+    labels = member_labels(settings, run)
+    batch, holdout = files.load_table(run.scores), files.load_table(run.holdout_scores)
+    reference = files.load_table(run.reference_scores)["score"].to_numpy()
+    decided, ingested = Decided.read(run), Ingested.read(run)
+    pretrained = files.load_json(run.history(run.pretrained))
+    members = {label: files.load_json(run.history(run.member(label))) for label in labels}
+    lowest = batch.loc[batch["flagged"], "score"].min()
+    Metrics(
+        batch=run.batch_name,
+        scenario=settings.data.scenario,
+        on_batch=Detection.of(batch),
+        on_holdout=Detection.of(holdout),
+        images=len(batch),
+        verdict=decided.verdict,
+        threshold=float(lowest) if np.isfinite(lowest) else None,
+        val_accuracy=pretrained[files.load_facts(run.pretrained)["best_epoch"] - 1]["val_accuracy"],
+        members=len(labels),
+        sizes=ingested.sizes,
+        warnings=[*ingested.warnings, *decided.warnings],
+        assumes=decisions.assumptions(settings),
+    ).write(run)
+    for folder in (run.figures, run.plots):
+        shutil.rmtree(folder, ignore_errors=True)
+    best = {label: files.load_facts(run.member(label))["best_epoch"] for label in labels}
+    drawn = figures.draw_all(run, ingested.classes, batch, members, best)
+    plot_tables.write_all(run, batch, reference, members)
+    return Done("evaluate", (run.metrics, *drawn))
+
+
+def _reads(run: RunDir) -> list[Path]:
+    return [run.ingested, run.batch, run.pretrained, run.history(run.pretrained), run.members, run.scores,
+            run.reference_scores, run.holdout_scores, run.decision]  # fmt: skip
+
+
+STAGE = Stage(
+    "evaluate",
+    "AUROC, TNR@95, power and false positives; figures",
+    ("seed", "data.scenario", "finetune.members", "finetune.labels", "detect"),
+    _reads,
+    lambda run: [run.figures, run.plots, run.metrics],
+    one(evaluate),
+)

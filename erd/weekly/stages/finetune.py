@@ -1,0 +1,133 @@
+"""finetune: Algorithm 1, a job for each artificial label c: a member f_c on S ∪ {(x, c): x ∈ U}, and C among U where
+the calibration is `mixed`."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import torch
+
+from erd.base import files, progress
+from erd.base.seeds import derive
+from erd.data import packed
+from erd.data.packed import Rows, truth_of
+from erd.nets import registry
+from erd.runs import stage_records
+from erd.runs.folder import RunDir
+from erd.runs.results import Ingested
+from erd.runs.stage_records import Done
+from erd.settings.schema import Settings
+from erd.training import devices
+from erd.training.loop import Fit, Recipe
+from erd.training.members import CURVES, draw_labels, finetune_member, load_net, save_net
+from erd.weekly.stages.base import Job, Stage
+
+log = logging.getLogger("erd")
+
+
+def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Done:
+    """One member. Its number among the members picks its GPU."""
+    path = run.member(label)
+    outputs = [path, run.history(path)]
+    recipe = Recipe.of(settings.finetune)
+    mixed, crossfit = (settings.detect.calibration == mode for mode in ("mixed", "crossfit"))
+    chosen = {"seed": settings.seed, "label": label, "mixed": mixed, "crossfit": crossfit,
+              "recipe": settings.finetune.model_dump(exclude={"members", "labels"})}  # fmt: skip
+    tell = progress.to_file(run.progress(path), recipe.epochs)
+
+    code = [__name__, registry.get(settings.model.net or "").module]
+
+    def work(key: str) -> None:
+        labeled, batch = packed.read(run.labeled), packed.read(run.batch)
+        curves = _curves(run)
+        facts: dict[str, Any] = {"classes": labeled.facts["classes"], "label": label}
+        folds = folds_of(settings, len(batch.images))
+        checkpoints = [run.checkpoint(path.with_stem(f"{label}-{number}")) for number in range(len(folds))]
+        whole = Fit()
+        for number, (fold, rows) in enumerate(folds):
+            pretrained, _ = load_net(run.pretrained, devices.device(settings.run, member))
+            here = torch.from_numpy(rows)
+            unlabeled = [(Rows(batch.images, here if crossfit else None), curves[here])]
+            if mixed:
+                hidden = labeled.rows("calibration")
+                known_truth = CURVES.index("batch_known" if truth_of(run.batch) is not None else "batch")
+                unlabeled.append((hidden, torch.full((len(hidden),), known_truth, dtype=torch.int8)))
+            model, result = finetune_member(
+                pretrained,
+                label,
+                (labeled.rows("train"), labeled.labels_of("train")),
+                unlabeled,
+                (labeled.rows("val"), labeled.labels_of("val")),
+                settings.finetune,
+                derive(settings.seed, "fold", number) if number else settings.seed,
+                checkpoint=checkpoints[number],
+                fingerprint=f"{key} {number}",
+                on_epoch=tell,
+            )
+            whole.snapshots += result.snapshots
+            if fold is not None:  # one file for both folds: for new images they are one member
+                facts.setdefault("folds", []).extend([fold] * len(result.snapshots))
+            if number == 0:
+                whole.history, whole.best_epoch = result.history, result.best_epoch
+        save_net(path, model, whole, facts)
+        files.save_json(run.history(path), whole.history)
+        for checkpoint in checkpoints:
+            checkpoint.unlink(missing_ok=True)
+
+    inputs = [run.labeled, run.batch, run.pretrained]
+    done = stage_records.once(run, f"finetune-{label}", code, chosen, inputs, outputs, work)
+    tell({"epoch": recipe.epochs})
+    return done
+
+
+def member_labels(settings: Settings, run: RunDir) -> list[int]:
+    """The artificial labels of this run, as numbers among its known classes."""
+    return draw_labels(settings.finetune, Ingested.read(run).classes, settings.seed)
+
+
+def folds_of(settings: Settings, images: int) -> list[tuple[int | None, np.ndarray]]:
+    """Rows of the batch that are learned together, and scored by members that did not learn them: all in one, or two
+    random halves with cross-fitting."""
+    if settings.detect.calibration != "crossfit":
+        return [(None, np.arange(images))]
+    order = np.random.default_rng(derive(settings.seed, "folds")).permutation(images)
+    return [(fold, np.sort(order[fold::2])) for fold in (0, 1)]
+
+
+def _curves(run: RunDir) -> torch.Tensor:
+    """Which learning curve each image of the batch belongs to. It changes what is recorded, never what is learned."""
+    truth = truth_of(run.batch)
+    if truth is None:
+        return torch.full((len(packed.read(run.batch).images),), CURVES.index("batch"), dtype=torch.int8)
+    codes = np.where(truth == "novel", CURVES.index("batch_novel"), CURVES.index("batch_known"))
+    return torch.from_numpy(codes.astype(np.int8))
+
+
+def _jobs(settings: Settings, run: RunDir) -> list[Job]:
+    """One a member. Members of another ensemble are cleared away: what is in the folder is the ensemble."""
+    labels, classes, epochs = member_labels(settings, run), Ingested.read(run).classes, settings.finetune.epochs
+    for path in run.members.glob("[0-9]*.safetensors"):
+        if int(path.stem) not in labels:
+            path.unlink()
+            run.history(path).unlink(missing_ok=True)
+    return [
+        Job(
+            f"c={classes[label]}",
+            finetune,
+            (settings, run, label, member),
+            run.progress(run.member(label)),
+            epochs or 0,
+        )
+        for member, label in enumerate(labels)
+    ]
+
+
+STAGE = Stage(
+    "finetune",
+    "f_c: S ∪ {(x, c): x ∈ U}, a member for each label c, side by side",
+    ("seed", "data.scenario", "finetune", "detect.calibration"),
+    lambda run: [run.labeled, run.batch, packed.manifest(run.batch), run.pretrained],
+    lambda run: [run.members],
+    _jobs,
+    side_by_side=True,
+)

@@ -1,0 +1,105 @@
+"""pretrain: the classifier f̃ on S, best epoch on V. Taken over from an earlier batch where nothing has changed."""
+
+import torch
+
+from erd import nets
+from erd.base import files, progress
+from erd.base.seeds import derive
+from erd.data import packed
+from erd.data.packed import Rows
+from erd.nets import registry
+from erd.runs import stage_records
+from erd.runs.folder import RunDir
+from erd.runs.stage_records import Done
+from erd.settings.schema import Settings
+from erd.training import devices
+from erd.training.batches import Mixture
+from erd.training.loop import Examples, Recipe, fit
+from erd.training.members import save_net
+from erd.training.step import Loss
+from erd.weekly.stages.base import Job, Stage
+
+HEAVIEST = 10.0  # an image of a rare class weighs at most as much as so many others: a few must not decide everything
+
+
+def pretrain(settings: Settings, run: RunDir) -> Done:
+    """f̃: train on S, keep the best epoch on V."""
+    weights = nets.weights_file(settings.model.weights)
+    outputs = [run.pretrained, run.history(run.pretrained)]
+    chosen = {"seed": settings.seed, "net": settings.model.net, "recipe": settings.pretrain.model_dump(),
+              "weights": files.sha256(weights) if weights else None}  # fmt: skip
+
+    code = [__name__, registry.get(settings.model.net or "").module]
+
+    def work(key: str) -> None:
+        labeled = packed.read(run.labeled)
+        device = devices.device(settings.run)
+        train = labeled.rows("train")
+        mean, std = _channel_statistics(train)
+        model = nets.build(
+            settings.model.net or "",
+            channels=len(mean),
+            image_size=labeled.images.shape[1],
+            classes=len(labeled.facts["classes"]),
+            seed=derive(settings.seed, "pretrain", "weights"),
+            mean=mean,
+            std=std,
+        )
+        if weights is not None:
+            nets.load_weights(model, weights)
+        recipe = Recipe.of(settings.pretrain)
+        with devices.threads(settings.pretrain.threads):
+            result = fit(
+                model.to(device),
+                Examples(Mixture(train, device=device), labeled.labels_of("train")),
+                Examples(Mixture(labeled.rows("val"), device=device), labeled.labels_of("val")),
+                recipe,
+                torch.Generator().manual_seed(derive(settings.seed, "pretrain")),
+                checkpoint=run.checkpoint(run.pretrained),
+                loss=_balanced(labeled.labels_of("train"), device) if settings.pretrain.balance else None,
+                fingerprint=key,
+                on_epoch=progress.to_file(run.progress(run.pretrained), recipe.epochs),
+            )
+        save_net(run.pretrained, model, result, {"classes": labeled.facts["classes"]})
+        files.save_json(run.history(run.pretrained), result.history)
+        run.checkpoint(run.pretrained).unlink(missing_ok=True)
+
+    return stage_records.once(run, "pretrain", code, chosen, [run.labeled], outputs, work, shared=True)
+
+
+def _balanced(labels: torch.Tensor, device: torch.device) -> Loss:
+    """Cross-entropy in which a class counts the same however many images it has, up to HEAVIEST times its own."""
+    counts = torch.bincount(labels).double()
+    weight = (counts.mean() / counts).clamp_max(HEAVIEST).float().to(device)
+    return lambda logits, target, part: torch.nn.functional.cross_entropy(logits, target, weight)
+
+
+def _channel_statistics(rows: Rows) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of S per channel, of values 0..1; counted, so that no thread count changes a bit."""
+    channels = rows.images.shape[3] if rows.images.ndim == 4 else 1
+    counts = torch.zeros(channels, 256, dtype=torch.int64)
+    mixture = Mixture(rows)
+    for positions in torch.arange(len(rows)).split(8192):
+        images = mixture.take(positions)
+        for channel in range(channels):
+            counts[channel] += torch.bincount(images[..., channel].flatten(), minlength=256)
+    values = torch.arange(256, dtype=torch.float64) / 255
+    share = counts.double() / counts.sum(1, keepdim=True)
+    mean = share @ values
+    std = ((share @ values**2) - mean**2).clamp_min(0).sqrt()
+    return mean.tolist(), std.tolist()
+
+
+def _jobs(settings: Settings, run: RunDir) -> list[Job]:
+    told = run.progress(run.pretrained)
+    return [Job("pretrain", pretrain, (settings, run), told, Recipe.of(settings.pretrain).epochs)]
+
+
+STAGE = Stage(
+    "pretrain",
+    "f̃: train on S, keep the best epoch on V",
+    ("seed", "data.scenario", "model", "pretrain"),
+    lambda run: [run.labeled],
+    lambda run: [run.pretrained, run.history(run.pretrained)],
+    _jobs,
+)
