@@ -44,7 +44,7 @@ from erd.weekly import chain
 from erd.weekly.scorer import Scorer
 
 Labelled = tuple[np.ndarray, np.ndarray] | str | Path  # images and labels; or class folders, a manifest, an .npz
-Images = np.ndarray | str | Path  # N×H×W or N×H×W×3, uint8; or a folder, a manifest, an .npz
+Batch = np.ndarray | str | Path  # N×H×W or N×H×W×3, uint8; or a folder, a manifest, an .npz
 
 
 # ------------------------------------------------------------------------------------------------- an ensemble
@@ -76,7 +76,7 @@ class Fitted:
 
 def fit(
     labelled: Labelled,
-    batch: Images,
+    batch: Batch,
     *,
     settings: Sequence[str] = (),
     folder: str | Path | None = None,
@@ -152,7 +152,7 @@ class FittedDetector:
         return self.score_rows(rows).detach().cpu().double().numpy()
 
 
-def detector(name: str, labelled: Labelled, batch: Images, *, settings: Sequence[str] = ()) -> FittedDetector:
+def detector(name: str, labelled: Labelled, batch: Batch, *, settings: Sequence[str] = ()) -> FittedDetector:
     """One detector of the bench on one's own images; it sees what `erd methods` says, and nothing else."""
     method = detectors.get(name)
     if needs := {"outliers", "novel", "novel_share", "weights"} & set(method.sees):
@@ -225,7 +225,7 @@ def read_run(folder: str | Path) -> FinishedRun:
 # ------------------------------------------------------------------------------------------------- helpers
 
 
-def _settings(labelled: Labelled, batch: Images, place: Path, said: Sequence[str]) -> Settings:
+def _settings(labelled: Labelled, batch: Batch, place: Path, said: Sequence[str]) -> Settings:
     """Those of `own`, on files: arrays are written as .npz first."""
     place.mkdir(parents=True, exist_ok=True)
     if isinstance(labelled, tuple):

@@ -5,11 +5,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from erd.review import app, queue
+from erd.runs.folder import RunDir
 
 
 def free_port() -> int:
@@ -55,3 +62,26 @@ def wait_for_answer(url: str, process: subprocess.Popen, seconds: float = 120) -
                 return
         except OSError:
             time.sleep(0.2)
+
+
+@contextmanager
+def review_pages() -> Iterator[Callable[..., str]]:
+    """What serves a batch's review page from this process and returns its address, as often as it is called."""
+    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def start(run: RunDir, token: str | None = None, **how: Any) -> str:
+        port = free_port()
+        application = app.make(queue.load(run), port, token, **how)
+        application.state.neighbours.start()
+        server = uvicorn.Server(uvicorn.Config(application, port=port, log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        while not server.started:
+            time.sleep(0.02)
+        return f"http://127.0.0.1:{port}"
+
+    yield start
+    for server, thread in running:
+        server.force_exit = server.should_exit = True
+        thread.join()

@@ -45,7 +45,7 @@ HEADERS = {
 WELCOME = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>Review</title>'
 
 
-class Given(BaseModel):
+class AnswerGiven(BaseModel):
     batch: str  # its key
     list: str
     row: int
@@ -93,6 +93,10 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
     def script() -> Response:
         return FileResponse(HERE / "page.js", media_type="text/javascript")
 
+    @app.get("/page_answers.js")
+    def answers_script() -> Response:
+        return FileResponse(HERE / "page_answers.js", media_type="text/javascript")
+
     @app.get("/favicon.ico")
     def icon() -> Response:
         return Response(status_code=204)
@@ -139,7 +143,7 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
         }  # fmt: skip
 
     @app.post("/api/answer")
-    def answer(given: Given) -> dict[str, Any]:
+    def answer(given: AnswerGiven) -> dict[str, Any]:
         of_this(given.batch)
         name, row = given.list, given.row
         if name not in queue.lists or not 0 <= row < len(ids) or ids[row] not in places[name]:

@@ -24,7 +24,7 @@ from erd.base.seeds import derive
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of answer. A new one is a line of KINDS and a key in the page (erd/review/page.js)."""
+    """A kind of answer. A new one is a line of KINDS and a key in the page (erd/review/page_answers.js)."""
 
     name: str
     about: str

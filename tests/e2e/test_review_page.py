@@ -6,20 +6,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import batches_to_review
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
-from servers import free_port, wait_for_answer
+from servers import free_port, review_pages, wait_for_answer
 
 from erd.base import files
-from erd.review import app, queue
+from erd.review import queue
 from erd.runs.folder import RunDir
 
 CHROMIUM = shutil.which("chromium")
@@ -47,24 +44,8 @@ def run(tmp_path: Path) -> RunDir:
 @pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
     """Serve a batch from this process; returns the page's address."""
-    running: list[tuple[uvicorn.Server, threading.Thread]] = []
-
-    def start(run: RunDir, token: str | None = None, **how: Any) -> str:
-        port = free_port()
-        application = app.make(queue.load(run), port, token, **how)
-        application.state.neighbours.start()
-        server = uvicorn.Server(uvicorn.Config(application, port=port, log_level="warning", lifespan="off"))
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        running.append((server, thread))
-        while not server.started:
-            time.sleep(0.02)
-        return f"http://127.0.0.1:{port}"
-
-    yield start
-    for server, thread in running:
-        server.force_exit = server.should_exit = True
-        thread.join()
+    with review_pages() as start:
+        yield start
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from erd.cli import main
 from erd.data import packed
 from erd.review import app, queue
 from erd.review.queue import Queue
+from erd.runs.answers import KINDS
 from erd.runs.folder import RunDir
 
 PORT = 8600
@@ -349,3 +350,12 @@ def test_a_port_that_is_taken_is_said_in_one_sentence(run: RunDir, tmp_path: Pat
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["review", "--batch", run.batch_name, "--port", str(taken.getsockname()[1])]) == 2
     assert "address already in use; try another --port" in capsys.readouterr().err
+
+
+def test_every_kind_of_answer_has_its_key_on_the_page() -> None:
+    script = (Path(app.__file__).parent / "page_answers.js").read_text(encoding="utf-8")
+    table = re.search(r"const KINDS = \{(.*?)\n\};", script, re.DOTALL)
+    assert table is not None
+    keys = dict(re.findall(r'^  "?([\w-]+)"?: \{ key: "(.)"', table[1], re.MULTILINE))
+    assert set(keys) == {kind.name for kind in KINDS.values() if not kind.labelled}
+    assert len(set(keys.values())) == len(keys)
