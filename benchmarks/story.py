@@ -16,7 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from erd.runs.configure import settings_for
-from erd.weekly.simulation import Week, rows, simulate
+from erd.runs.results import Week
+from erd.weekly.simulation import rows, simulate
 
 NOTICED = 0.0999  # the new class "has reached 10%", in whole images
 

@@ -8,7 +8,9 @@ them is used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+from erd.base.version import VERSION
+
+__version__ = VERSION
 __all__ = [
     "FinishedRun",
     "Fitted",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from erd.base.version import VERSION
+
 ROOT = Path(__file__).parents[1]
 CODE = sorted(path for folder in ("erd", "flows", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 LONGEST = 400  # lines
@@ -44,3 +46,7 @@ def test_no_state_of_a_module_changes_behind_a_callers_back(path: Path) -> None:
         node.names for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Global)
     ]
     assert not changed
+
+
+def test_the_version_is_said_once() -> None:
+    assert f'version = "{VERSION}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from erd import __version__
 from erd.base import files
+from erd.base.version import VERSION
 from erd.bench import detectors, page_parts, paper
 from erd.bench.averages import SummedRow, average_and_worst
 from erd.bench.rows import Row, write_rows
@@ -96,7 +96,7 @@ def write(rows: Sequence[Row], folder: Path) -> list[Path]:
     """All three forms; returns where they are."""
     texts = {"results.md": f"# Benchmark\n\n{markdown(rows)}", "results.html": html(rows)}
     written = [folder / "results.json"]
-    write_rows(written[0], rows, version=__version__)
+    write_rows(written[0], rows, version=VERSION)
     for name, text in texts.items():
         _save(folder / name, text)
         written.append(folder / name)
@@ -189,7 +189,7 @@ def html(rows: Sequence[Row]) -> str:
         others=reported(rows),
         others_text=OTHERS_TEXT,
         duration=duration,
-        version=__version__,
+        version=VERSION,
     )
 
 

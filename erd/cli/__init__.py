@@ -10,8 +10,8 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from erd import __version__
 from erd.base.errors import UserError
+from erd.base.version import VERSION
 from erd.cli import bench, experts, machine, weekly
 from erd.cli.arguments import Command, Commands
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(prog="erd", description="A weekly novelty watch for image classifiers.")
-    whole.add_argument("--version", action="version", version=f"erd {__version__}")
+    whole.add_argument("--version", action="version", version=f"erd {VERSION}")
     commands = whole.add_subparsers(required=True, metavar="command")
 
     def command(name: str, function: Command, text: str) -> argparse.ArgumentParser:

@@ -99,6 +99,7 @@ def simulate(arguments: argparse.Namespace) -> dict[str, Any]:
     import shutil
 
     from erd.reporting import figures
+    from erd.runs import results
     from erd.weekly import simulation
 
     settings = settings_of(arguments)
@@ -107,7 +108,7 @@ def simulate(arguments: argparse.Namespace) -> dict[str, Any]:
     place = Path("simulated") / settings.scenario_name
     shutil.rmtree(place, ignore_errors=True)
 
-    def show(week: simulation.Week) -> None:
+    def show(week: results.Week) -> None:
         novel = f"{week.true_share:.0%} novel" if week.true_share else "nothing novel"
         rang = "ALARM" if week.alarm else "no alarm"
         log.info("%s: %d images, %s; %s (p = %.2g), %d flagged, accuracy %.1f%%", week.week, week.images, novel, rang,

@@ -16,9 +16,9 @@ from urllib.request import urlopen
 
 import torch
 
-from erd import __version__
 from erd.base.errors import UserError
 from erd.base.processes import cores
+from erd.base.version import VERSION
 from erd.integrations import mlflow_client
 from erd.settings import families, schema
 
@@ -32,7 +32,7 @@ ROOM = 2 << 30  # bytes a run with the paper's sizes may need
 def examine(data: Path | None) -> dict[str, Any]:
     problems: list[str] = []
     found: dict[str, Any] = {
-        "erd": __version__,
+        "erd": VERSION,
         "python": platform.python_version(),
         "packages": _packages(problems),
         "devices": _devices(),

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import erd
 from erd.base.errors import why
 from erd.integrations import mlflow_client, mlflow_record
 from erd.integrations.mlflow_record import Record
@@ -134,7 +133,7 @@ def _log(client: "MlflowClient", settings: Settings, run: RunDir, record: Record
             model_id=model.model_id,
             python_model=str(Path(__file__).with_name("served_model.py")),
             artifacts={key: str(path.absolute()) for key, path in artifacts.items()},
-            code_paths=[str(Path(erd.__file__).parent)],  # the whole package: nets and distances are found by name
+            code_paths=[str(Path(__file__).parents[1])],  # the whole package: nets and distances are found by name
             signature=signature,
             input_example=np.zeros((2, *facts.shape), np.uint8),  # blank: nobody's images leave the run with the model
             pip_requirements=[f"{package}=={metadata.version(package).partition('+')[0]}" for package in REQUIRED],

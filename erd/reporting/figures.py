@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,10 +14,8 @@ from matplotlib.patches import Rectangle
 from erd.base import files
 from erd.data import packed
 from erd.runs.folder import RunDir
+from erd.runs.results import Week
 from erd.statistics import metrics
-
-if TYPE_CHECKING:
-    from erd.weekly.simulation import Week
 
 KNOWN, NOVEL, NEUTRAL, FAINT = "#3b6fb6", "#d1495b", "#3c3c3c", "#9a9a9a"
 CURVES = {  # column of the history → label, colour, line
@@ -155,7 +152,7 @@ def sheet(run: RunDir, batch: pd.DataFrame) -> Figure:
     return figure
 
 
-def story(weeks: Sequence["Week"], level: float) -> Figure:
+def story(weeks: Sequence[Week], level: float) -> Figure:
     """A simulated stream, week by week: what came in, whether the alarm rang, what was flagged, what is known."""
     figure = Figure(figsize=(7.2, 7.4), layout="constrained")
     mixture, alarms, flags, known = figure.subplots(4, 1, sharex=True)

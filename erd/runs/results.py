@@ -136,6 +136,24 @@ class ClassAccuracy:
         return None if found is None else _made(cls, found, run.class_accuracy)
 
 
+@dataclass(frozen=True)
+class Week:
+    """A week of `erd simulate`, where the truth is known."""
+
+    week: str
+    images: int
+    true_share: float  # of images whose class the classifier has not learned
+    alarm_p: float
+    alarm: bool
+    flagged: int
+    precision: float | None  # of the flags; None without any
+    recall: float | None  # of the novel images; None without any
+    accuracy: float  # of the classifier on all images of the week, novel ones included: it is wrong on those
+    new_class_share: float
+    new_class_accuracy: float | None  # None while it is not known, or not there
+    labeled: int  # images that were labelled when the week began
+
+
 @functools.cache
 def _checker(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)

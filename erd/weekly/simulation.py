@@ -7,7 +7,7 @@ review's own file, `incorporate` adds them. Only the truth is kept apart, here.
 
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from erd.data.sources import Images
 from erd.runs import alarm_ledger
 from erd.runs.answers import Answer, Answers, audit_rows, now
 from erd.runs.folder import RunDir
-from erd.runs.results import Decided, Ingested
+from erd.runs.results import Decided, Ingested, Week
 from erd.settings import families
 from erd.settings.scenarios import SIZES
 from erd.settings.schema import Settings
@@ -34,22 +34,6 @@ QUIET = 2 / 8  # of the weeks have nothing new
 GROWTH = (0.04, 0.1, 0.2, 0.3)  # share of the new class in the weeks after; it stays at the last
 LABELED = 0.6  # of the known images are labelled when the story begins, the others come in week by week
 LEAST = 20  # known images a week: with fewer the alarm has nothing to go by
-
-
-@dataclass(frozen=True)
-class Week:
-    week: str
-    images: int
-    true_share: float  # of images whose class the classifier has not learned
-    alarm_p: float
-    alarm: bool
-    flagged: int
-    precision: float | None  # of the flags; None without any
-    recall: float | None  # of the novel images; None without any
-    accuracy: float  # of the classifier on all images of the week, novel ones included: it is wrong on those
-    new_class_share: float
-    new_class_accuracy: float | None  # None while it is not known, or not there
-    labeled: int  # images that were labelled when the week began
 
 
 def simulate(

@@ -12,9 +12,9 @@ from erd.reporting import figures
 from erd.runs.answers import Answers
 from erd.runs.configure import settings_for
 from erd.runs.folder import RunDir
+from erd.runs.results import Week
 from erd.settings.schema import Settings
 from erd.weekly import simulation
-from erd.weekly.simulation import Week
 
 FAST = ["pretrain.epochs=12", "finetune.epochs=3", "finetune.members=2"]
 
