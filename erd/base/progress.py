@@ -6,6 +6,7 @@
 Files instead of pipes, because then every runner (serial, processes, a cluster with a shared folder) looks the same.
 """
 
+import contextvars
 import logging
 import sys
 import threading
@@ -79,7 +80,8 @@ def watched(
                 each = (f"{name}{_epoch(at)}" for name, at in under_way.items())
                 log.info("%s: after %.0f min at %s", what, (said - began) / 60, "; ".join(each))
 
-    thread = threading.Thread(target=look, daemon=True)
+    # In the caller's context: what is logged in a flow belongs to its run.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(look,), daemon=True)
     thread.start()
     try:
         yield

@@ -19,7 +19,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterId
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from erd.base import files
+from erd.base import files, progress
 from erd.base.errors import RunError, UserError
 from erd.integrations import mlflow_client, mlflow_record
 from erd.runs.configure import settings_for
@@ -28,6 +28,7 @@ from erd.runs.stage_records import Done
 from erd.weekly import chain
 from erd.weekly.stages.base import Job, Stage, one
 from flows import local, tasks, weekly
+from flows.logs import told_to_prefect
 
 SMALL = ["pretrain.epochs=3", "finetune.epochs=5", "finetune.members=2"]
 
@@ -215,3 +216,24 @@ def test_what_the_stages_say_is_in_prefects_log(finished: tuple[RunDir, dict]) -
     said = [entry.message for entry in ask(lambda client: client.read_logs(of_run))]
     assert "digits-near → runs/2026-W46" in said
     assert "finetune-2: done" in said
+
+
+def test_the_line_a_minute_on_long_work_belongs_to_the_flow_run(
+    finished: tuple[RunDir, dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    recwarn: pytest.WarningsRecorder,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(progress, "EVERY", 0.01)
+    monkeypatch.setattr(progress, "SAY", 0.01)
+    caplog.set_level(logging.INFO, "erd")
+
+    @flow
+    def long() -> None:
+        with told_to_prefect(), progress.watched({"c=1": tmp_path / "at.json"}, "finetune"):
+            progress.begun(tmp_path / "at.json")
+            deadline = time.monotonic() + 30
+            while not any("finetune: after" in text for text in caplog.messages) and time.monotonic() < deadline:
+                time.sleep(0.01)
+
+    long()
+    assert any("finetune: after 0 min at c=1" in text for text in caplog.messages)
+    assert not [warning for warning in recwarn if "without a flow run id" in str(warning.message)]
