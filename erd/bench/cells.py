@@ -22,6 +22,7 @@ from erd.base.errors import RunError, UserError, why
 from erd.base.seeds import derive
 from erd.bench import detectors
 from erd.bench.detectors import Given, Labeled, Method
+from erd.bench.encoded import Encoded
 from erd.bench.plan import Cell, Place
 from erd.bench.rows import CellRecord, Figures
 from erd.data import outliers, packed
@@ -120,6 +121,7 @@ def hand_out(
         "novel": told_to_be_novel,
         "novel_share": lambda: len(novel()) / len(batch.images),
         "weights": lambda: Path(place.settings.bench.weights or ""),
+        "encoder": lambda: Encoded(place.settings, run.root / "features", device),
     }
     blank, _ = load_net(run.pretrained)
     seen = {name: has[name]() for name in method.sees}

@@ -123,8 +123,10 @@ def key_of(cell: Cell, inputs: Inputs) -> str:
     used = {name: value for name, value in inputs.items() if name != place.outliers.name or "outliers" in method.sees}
     weights = files.sha256(Path(place.settings.bench.weights or "")) if "weights" in method.sees else None
     settings = shown(place.settings).model_dump(exclude=HERE)
-    code = code_digest.of(method.module, _net(cell)) | {name: code_digest.of(name)[name] for name in AROUND}
-    return files.digest([method.name, method.sees, settings, used, weights, code])
+    around = [*AROUND, "erd.nets.encoders", "erd.bench.encoded"] if "encoder" in method.sees else AROUND
+    encoder = place.settings.bench.encoder if "encoder" in method.sees else None
+    code = code_digest.of(method.module, _net(cell)) | {name: code_digest.of(name)[name] for name in around}
+    return files.digest([method.name, method.sees, settings, used, weights, encoder, code])
 
 
 def _net(cell: Cell) -> str:

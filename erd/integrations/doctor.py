@@ -20,6 +20,7 @@ from erd.base.errors import UserError
 from erd.base.processes import cores
 from erd.base.version import VERSION
 from erd.integrations import mlflow_client
+from erd.nets import encoders
 from erd.settings import families, schema
 
 PACKAGES = ("torch", "torchvision", "prefect", "mlflow", "dvc", "pandas", "fastapi", "scikit-learn", "safetensors")
@@ -37,6 +38,7 @@ def examine(data: Path | None) -> dict[str, Any]:
         "packages": _packages(problems),
         "devices": _devices(),
         "torchvision_works": _torchvision(problems),
+        "encoders": _encoders(problems),
         "servers": _servers(problems),
         "data": _sets(data, problems),
         "scenario": _scenario(problems),
@@ -75,6 +77,15 @@ def _torchvision(problems: list[str]) -> bool:
         problems.append(f"torchvision does not import ({error}); install the build that matches torch")
         return False
     return True
+
+
+def _encoders(problems: list[str]) -> dict[str, str]:
+    """Which encoders need no file of weights."""
+    found = encoders.bundled()
+    problems += [
+        f"the weights of {name} are not installed; run make install" for name, there in found.items() if not there
+    ]
+    return {name: "bundled" for name, there in found.items() if there}
 
 
 def _servers(problems: list[str]) -> dict[str, str]:

@@ -129,6 +129,7 @@ class Registry(Block):
 
 
 class Bench(Block):
+    encoder: str | None = None
     weights: str | None = None
     outliers: str | None = None
 

@@ -47,6 +47,7 @@ SEES = {  # what a method may declare → what it gets under that name
     "novel": "some of the batch's novel images, told to be novel, `Rows` (oracle)",
     "novel_share": "the true share of novel images in the batch (oracle)",
     "weights": "path of a net pretrained on other images (`bench.weights`)",
+    "encoder": "`Rows` → their features by a frozen net pretrained on other images (`bench.encoder`)",
 }
 
 T = TypeVar("T")
@@ -100,6 +101,7 @@ class Given:
     novel: Rows
     novel_share: float
     weights: Path
+    encoder: Callable[[Rows], Tensor]
 
     def __init__(
         self,
