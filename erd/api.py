@@ -90,7 +90,7 @@ def fit(
     place = Path(folder or scratch.name)  # type: ignore[union-attr]
     chosen = _settings(labelled, batch, place, settings)
     run = RunDir(place / "run")
-    for stage in chain.CHAIN[: chain.CHAIN.index(chain.BY_NAME["score"]) + 1]:
+    for stage in chain.up_to("score"):
         chain.run(stage, chosen, run)
     return Fitted(run, Scorer.of_run(run), scratch)
 

@@ -9,7 +9,7 @@ import logging
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,10 @@ def reproduce(run_id: str) -> Reproduced:
     if not re.fullmatch(r"[0-9a-f]{32}", run_id):
         raise UserError(f"'{run_id[:60]}' is no id of a run, which has 32 digits 0-9a-f; `erd run --json` prints it")
     with tempfile.TemporaryDirectory() as scratch:
-        mlflow_runs.recorded(run_id, Path(scratch))  # nothing here is touched for a run that nobody knows
-    place = _cleared(FOLDER / run_id)
-    then = mlflow_runs.recorded(run_id, place / ".recorded")  # no batch can have that name
+        found = mlflow_runs.recorded(run_id, Path(scratch))  # nothing here is touched for a run that nobody knows
+        place = _cleared(FOLDER / run_id)
+        kept = shutil.copytree(scratch, place / ".recorded")  # no batch can have that name
+    then = replace(found, files=RunDir(kept))
     settings, metrics = _settings(then), Metrics.read(then.files)
     run = RunDir(place / then.batch)  # named as the batch: that name is in metrics.json
     if not then.hashes:

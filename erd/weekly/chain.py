@@ -22,6 +22,11 @@ CHAIN: tuple[Stage, ...] = (ingest.STAGE, pretrain.STAGE, finetune.STAGE, score.
 BY_NAME = {stage.name: stage for stage in CHAIN}
 
 
+def up_to(name: str) -> tuple[Stage, ...]:
+    """The chain up to a stage, and that stage."""
+    return CHAIN[: CHAIN.index(BY_NAME[name]) + 1]
+
+
 def run(stage: Stage, settings: Settings, folder: RunDir) -> list[Done]:
     """All jobs of a stage: here, or side by side in the runner of the settings."""
     jobs = stage.jobs(settings, folder)

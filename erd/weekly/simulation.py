@@ -28,7 +28,6 @@ from erd.settings.scenarios import SIZES
 from erd.settings.schema import Settings
 from erd.statistics.verdict import Verdict
 from erd.weekly import chain, incorporate
-from erd.weekly.chain import BY_NAME, CHAIN
 
 QUIET = 2 / 8  # of the weeks have nothing new
 GROWTH = (0.04, 0.1, 0.2, 0.3)  # share of the new class in the weeks after; it stays at the last
@@ -62,7 +61,7 @@ def simulate(
         labeled = len(library.read(place))
         weekly = _weekly(settings, place, inbox, week)
         run = RunDir.of(weekly, workspace)
-        for stage in CHAIN[: CHAIN.index(BY_NAME["score"]) + 1]:  # nobody looks at the figures of each week
+        for stage in chain.up_to("score"):  # nobody looks at the figures of each week
             chain.run(stage, weekly, run)
         verdict = Decided.read(run).verdict
         alarm_ledger.enter(run.alarms, weekly.stream, week, verdict.alarm_p, verdict.alarm_level)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from erd.bench.detectors import Detector, Given, method
-from erd.bench.detectors.shared.layers import Gaussians
+from erd.bench.detectors.shared.layers import Gaussians, softmax_layer
 from erd.data.packed import Rows
 
 NEAREST = 20
@@ -81,8 +81,6 @@ def nearness(asked: Tensor, others: Tensor) -> Tensor:
     sees=("train", "encoder"),
 )
 def max_softmax(given: Given) -> Detector:
-    from sklearn.linear_model import LogisticRegression  # slow to import
-
     features = Standard(given)
-    head = LogisticRegression(max_iter=1000, C=0.01).fit(features.train.numpy(), given.train.labels.numpy())
-    return Detector(lambda images: 1 - torch.from_numpy(head.predict_proba(features(images).numpy())).amax(1))
+    unsure = softmax_layer(features.train, given.train.labels, strength=0.01)
+    return Detector(lambda images: unsure(features(images)))

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from erd import nets
 from erd.base.errors import UserError
 from erd.bench.detectors import Detector, Given, method
-from erd.bench.detectors.shared.layers import Gaussians, relative, some
+from erd.bench.detectors.shared.layers import Gaussians, relative, softmax_layer, some
 from erd.data.packed import Rows
 from erd.training.batches import Mixture, in_order
 
@@ -49,18 +49,11 @@ PAPER = "Fort et al., NeurIPS 2021"
     sees=("train", "weights"),
 )
 def max_softmax(given: Given) -> Detector:
-    from sklearn.linear_model import LogisticRegression  # slow to import
-
     vit = ViT(given)
     seen, labels = known(given, vit)
     mean, std = seen.mean(0), seen.std(0).clamp_min(1e-6)
-    head = LogisticRegression(max_iter=1000).fit(((seen - mean) / std).numpy(), labels.numpy())
-
-    def score(images: Rows) -> Tensor:
-        chances = head.predict_proba(((vit.features(images) - mean) / std).numpy())
-        return 1 - torch.from_numpy(chances).amax(1)
-
-    return Detector(score)
+    unsure = softmax_layer((seen - mean) / std, labels)
+    return Detector(lambda images: unsure((vit.features(images) - mean) / std))
 
 
 @method(

@@ -202,3 +202,12 @@ def descend(value: Callable[[Tensor], Tensor], images: Tensor, noise: float) -> 
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(value(images).sum(), images)
     return images.detach() - 255 * noise * gradient.sign()
+
+
+def softmax_layer(seen: Tensor, labels: Tensor, strength: float = 1.0) -> Callable[[Tensor], Tensor]:
+    """One minus the largest probability of a softmax layer fitted to N×D features; `strength` is the inverse of its
+    ridge. For features standardised as `seen` are."""
+    from sklearn.linear_model import LogisticRegression  # slow to import
+
+    head = LogisticRegression(max_iter=1000, C=strength).fit(seen.numpy(), labels.numpy())
+    return lambda asked: 1 - torch.from_numpy(head.predict_proba(asked.numpy())).amax(1)
