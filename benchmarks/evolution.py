@@ -73,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def follow(place: Place) -> Evolution:
     """Fine-tune the members once, and score the batch after each of their epochs."""
+    cells.collect(place)
     cells.prepare(place, False)
     given = cells.hand_out(detectors.get("erd"), place, torch.device("cpu"))
     truth = packed.truth_of(place.run.batch)

@@ -13,7 +13,7 @@ run = erd.read_run("runs/2026-W46")           # what a weekly run left
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from erd.base import files
 from erd.base.errors import UserError
 from erd.bench import detectors
 from erd.bench.cells import hand_out
+from erd.bench.encoded import as_seen
 from erd.bench.plan import Place
 from erd.data import packed
 from erd.data.packed import Rows
@@ -136,7 +137,8 @@ class FittedDetector:
 
     name: str
     score_rows: Callable[[Rows], torch.Tensor]
-    batch: Rows
+    batch: Rows  # as the detector sees it: images, or features
+    seen: Callable[[torch.Tensor], torch.Tensor]  # images as the detector sees them
     _scratch: Any = field(default=None, repr=False)
 
     @cached_property
@@ -146,7 +148,7 @@ class FittedDetector:
 
     def score(self, images: np.ndarray) -> np.ndarray:
         """Of other images, of the size and colours of the batch."""
-        return self._scored(Rows(torch.from_numpy(np.ascontiguousarray(images))))
+        return self._scored(Rows(self.seen(torch.from_numpy(np.ascontiguousarray(images)))))
 
     def _scored(self, rows: Rows) -> np.ndarray:
         return self.score_rows(rows).detach().cpu().double().numpy()
@@ -155,17 +157,18 @@ class FittedDetector:
 def detector(name: str, labelled: Labelled, batch: Batch, *, settings: Sequence[str] = ()) -> FittedDetector:
     """One detector of the bench on one's own images; it sees what `erd methods` says, and nothing else."""
     method = detectors.get(name)
-    if needs := {"outliers", "novel", "novel_share", "weights"} & set(method.sees):
+    if needs := {"outliers", "novel", "novel_share"} & set(method.sees):
         raise UserError(f"method '{name}' needs {', '.join(sorted(needs))}, which arrays do not have: use `erd bench`")
     scratch = tempfile.TemporaryDirectory(prefix="erd-")
     # As the bench deals them: nothing is flagged, so no image is kept for calibration.
     chosen = _settings(labelled, batch, Path(scratch.name), ["detect.calibration=paper", *settings])
     run = RunDir(Path(scratch.name) / "run")
-    for stage in ("ingest", "pretrain"):
-        chain.run(chain.BY_NAME[stage], chosen, run)
+    for stage in chain.up_to("pretrain"):
+        chain.run(stage, chosen, run)
     place = Place("own", chosen.seed, chosen, run)
     fitted = method.fit(hand_out(method, place, devices.device(chosen.run)))
-    return FittedDetector(name, fitted.score, Rows(packed.read(run.batch).images), scratch)
+    batch_seen = Rows(packed.read(run.seen(run.batch, chosen)).images)
+    return FittedDetector(name, fitted.score, batch_seen, partial(as_seen, place), scratch)
 
 
 # ------------------------------------------------------------------------------------------------- a finished run
@@ -232,12 +235,10 @@ def _settings(labelled: Labelled, batch: Batch, place: Path, said: Sequence[str]
         images, labels = labelled
         source, path = "npz", place / "labelled.npz"
         np.savez(path, x_train=images, y_train=labels)
-        size = images.shape[1]
     else:
-        path, size = Path(labelled), None
+        path = Path(labelled)
         source = "folder" if path.is_dir() else "npz" if path.suffix == ".npz" else "manifest"
     if isinstance(batch, np.ndarray):
-        size = size or batch.shape[1]
         np.savez(place / "batch.npz", x_batch=batch)
         batch = place / "batch.npz"
     base = Settings().override(
@@ -247,7 +248,6 @@ def _settings(labelled: Labelled, batch: Batch, place: Path, said: Sequence[str]
             "data.path": str(path),
             "data.inbox": str(batch),
             "data.settle": 0,
-            "data.image_size": size,
             "run.runner": "serial",
         }
     )

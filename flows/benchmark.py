@@ -44,8 +44,6 @@ def benchmark(
         with runners.of(plan.settings.run, len(plan.cells)) as runner:
             rows = run.every_cell(plan, _as_tasks(runner))
         tables.write(rows, plan.root)
-        if plan.skipped:
-            log.info("left out, for want of weights (bench.weights): %s", ", ".join(plan.skipped))
     _show(rows, plan.root)
     if failed := [row for row in rows if row.error]:
         raise RunError(f"{len(failed)} of {len(rows)} cells failed, such as {failed[0].method}: {failed[0].error}")

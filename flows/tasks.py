@@ -51,8 +51,10 @@ def do(stage: Stage, settings: Settings, run: RunDir, after: Callable[[], object
             for job in jobs:
                 found.append(_task(stage, functools.partial(job.function, *job.arguments))())
                 after()
-        return found
-    artifact = create_progress_artifact(0.0, key=stage.name, description=f"epochs of all jobs of {stage.name}")
+        return found + _finished(stage, settings, run)
+    if not jobs:
+        return _finished(stage, settings, run)
+    artifact = create_progress_artifact(0.0, key=stage.name, description=f"{stage.unit}s of all jobs of {stage.name}")
     shown = threading.Lock()
 
     def show(share: float) -> None:
@@ -69,7 +71,12 @@ def do(stage: Stage, settings: Settings, run: RunDir, after: Callable[[], object
         for future in futures:
             found.append(future.result())
             after()
-        return found
+    return found + _finished(stage, settings, run)
+
+
+def _finished(stage: Stage, settings: Settings, run: RunDir) -> list[Done]:
+    """What a stage does when all its jobs have ended, in a task of its own."""
+    return [_task(stage, functools.partial(stage.finish, settings, run))()] if stage.finish else []
 
 
 def _task(stage: Stage, work: Callable[[], Done], name: str = "") -> Task[[], Done]:

@@ -81,8 +81,8 @@ def test_a_stage_is_one_file_and_a_line_of_the_chain(copied: Path) -> None:
         '              lambda run: [run.root / "count.json"], one(count))\n'
     )
     chain = copied / "erd" / "weekly" / "chain.py"
-    text = chain.read_text().replace("import evaluate, finetune", "import count, evaluate, finetune")
-    chain.write_text(text.replace("(ingest.STAGE, ", "(ingest.STAGE, count.STAGE, "))
+    text = chain.read_text().replace("import encode, evaluate", "import count, encode, evaluate")
+    chain.write_text(text.replace("ingest.STAGE, ", "ingest.STAGE, count.STAGE, "))
     assert stages(copied, "ingest", "count", settings=())[-1] == "runs/digits-near/count.json"
     command = [sys.executable, "-m", "erd.integrations.dvc_pipeline"]
     made = subprocess.run(

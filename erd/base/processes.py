@@ -1,8 +1,14 @@
-"""Cores this process may use, and processes that end when the one that started them does, also by SIGKILL."""
+"""Cores this process may use, processes that end when the one that started them does, also by SIGKILL, and memory that
+a process keeps."""
 
+import ctypes
+import functools
 import os
 import threading
 import time
+from contextlib import suppress
+
+TRIM_THRESHOLD, MMAP_MAX = -1, -4  # of mallopt
 
 
 def cores() -> int:
@@ -19,3 +25,14 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+@functools.cache
+def keep_memory() -> None:
+    """What this process has freed it uses again, and does not give back. A net in inference takes and frees the same
+    tens of megabytes layer after layer; to get them from the system each time takes longer than to compute with them.
+    Where the C library is not GNU's nothing happens."""
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(MMAP_MAX, 0)
+        libc.mallopt(TRIM_THRESHOLD, 2**31 - 1)

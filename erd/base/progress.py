@@ -48,16 +48,17 @@ def watched(
     what: str,
     *,
     total: int | None = None,
+    unit: str = "epoch",
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> Iterator[None]:
     """While the block runs: one bar over all jobs where there is a terminal and their `total` of epochs is known, else
-    a line a minute on those under way. `on_progress` is told the share that is done. `jobs` are names, and the files
-    they tell by."""
+    a line a minute on those under way, with the time that is left. `on_progress` is told the share that is done. `jobs`
+    are names, and the files they tell by."""
     for path in jobs.values():
         path.unlink(missing_ok=True)  # of a process that was killed
     began = time.monotonic()
     finished = threading.Event()
-    drawn = bar(total, what) if total and sys.stderr.isatty() else None
+    drawn = bar(total, what, unit) if total and sys.stderr.isatty() else None
 
     def look() -> None:
         told, said = 0.0, began
@@ -77,8 +78,9 @@ def watched(
                 return
             if drawn is None and under_way and time.monotonic() - said >= SAY:
                 said = time.monotonic()
-                each = (f"{name}{_epoch(at)}" for name, at in under_way.items())
-                log.info("%s: after %.0f min at %s", what, (said - began) / 60, "; ".join(each))
+                each = (f"{name}{_epoch(at, unit)}" for name, at in under_way.items())
+                left = f"; about {_left(said - began, share)} left" if total and share else ""
+                log.info("%s: after %.0f min at %s%s", what, (said - began) / 60, "; ".join(each), left)
 
     # In the caller's context: what is logged in a flow belongs to its run.
     thread = threading.Thread(target=contextvars.copy_context().run, args=(look,), daemon=True)
@@ -94,5 +96,11 @@ def watched(
             path.unlink(missing_ok=True)
 
 
-def _epoch(at: Record) -> str:
-    return f", epoch {at['epoch']:.0f} of {at['epochs']:.0f}" if at["epochs"] else ""
+def _epoch(at: Record, unit: str) -> str:
+    return f", {unit} {at['epoch']:.0f} of {at['epochs']:.0f}" if at["epochs"] else ""
+
+
+def _left(seconds: float, share: float) -> str:
+    """In words, from how long a share of the work has taken."""
+    left = seconds * (1 - share) / share
+    return f"{left / 60:.0f} min" if left >= 90 else f"{left:.0f} s"

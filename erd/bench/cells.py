@@ -9,7 +9,7 @@ import io
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from erd.base.errors import RunError, UserError, why
 from erd.base.seeds import derive
 from erd.bench import detectors
 from erd.bench.detectors import Given, Labeled, Method
-from erd.bench.encoded import Encoded
+from erd.bench.encoded import Encoded, as_seen
 from erd.bench.plan import Cell, Place
 from erd.bench.rows import CellRecord, Figures
 from erd.data import outliers, packed
@@ -33,22 +33,38 @@ from erd.settings.schema import Settings
 from erd.statistics import metrics
 from erd.training import devices
 from erd.training.members import load_net
+from erd.weekly.stages import encode as encoding
 from erd.weekly.stages.ingest import ingest
 from erd.weekly.stages.pretrain import pretrain
 
 TOLD = 1_000  # so many of the batch's novel images an oracle is told of, and never more than half of them
 
 
-def prepare(place: Place, with_outliers: bool) -> dict[str, str]:
-    """Images and classifier; returns the hashes of all that the methods get to see, by the name of the file."""
+def collect(place: Place) -> None:
+    """The images."""
     # Bars of several processes would write over each other.
     with contextlib.redirect_stderr(io.StringIO()), _under_way(place.progress()):
         ingest(place.settings, place.run)
+
+
+def encode(place: Place, todo: Sequence[encoding.Todo], number: int) -> None:
+    """A part of the images that no place has encoded yet."""
+    encoding.encode(place.settings, place.run, todo, number)
+
+
+def prepare(place: Place, with_outliers: bool) -> dict[str, str]:
+    """The classifier; returns the hashes of all that the methods get to see, by the name of the file."""
+    with contextlib.redirect_stderr(io.StringIO()), _under_way(place.progress()):
+        encoding.gather(place.settings, place.run)
         pretrain(place.settings, place.run)
-    inputs = [place.run.labeled, place.run.batch, place.run.holdout, place.run.pretrained]
+    sets = [place.run.labeled, place.run.batch, place.run.holdout]
+    inputs = [*(place.run.seen(path, place.settings) for path in sets), place.run.pretrained]
     if with_outliers:
-        found = outliers.collect(place.settings, packed.read(place.run.labeled).images.numpy())
-        files.save_tensors(place.outliers, {"images": torch.from_numpy(found.images)}, {"source": found.source})
+        labeled = packed.read(place.run.labeled)
+        # As many as there are labelled ones, and like them: of a library's rows any do for that.
+        found = outliers.collect(place.settings, labeled.images[: len(labeled)].numpy())
+        seen = as_seen(place, torch.from_numpy(found.images))
+        files.save_tensors(place.outliers, {"images": seen}, {"source": found.source})
         inputs.append(place.outliers)
     return {path.name: files.sha256(path) for path in inputs}
 
@@ -65,7 +81,7 @@ def measure(cell: Cell, key: str, number: int, recordings: Path | None = None) -
     try:
         with _under_way(told):
             detector = method.fit(given)
-            scores = {name: _scores(detector.score, images, method) for name, images in _scored(place.run).items()}
+            scores = {name: _scores(detector.score, images, method) for name, images in _scored(place).items()}
     except UserError:
         raise
     except Exception as error:  # a method's own mistake: whoever wrote it wants to see where
@@ -75,7 +91,7 @@ def measure(cell: Cell, key: str, number: int, recordings: Path | None = None) -
         raise RunError(f"method '{method.name}' fails with {type(error).__name__}: {why(error)}; {where}") from None
     record = CellRecord(
         key=key,
-        figures={name: _figures(scores[name], images) for name, images in _scored(place.run).items()},
+        figures={name: _figures(scores[name], images) for name, images in _truths(place.run).items()},
         seconds=time.perf_counter() - clock + given.saved,
         batch_p=detector.batch_p,
         outliers=files.load_facts(place.outliers)["source"] if "outliers" in method.sees else None,
@@ -96,7 +112,7 @@ def hand_out(
 ) -> Given:
     """What the method declares, and nothing else. Copies of S and V, since a view would show the other's images too."""
     run = place.run
-    labeled, batch = packed.read(run.labeled), packed.read(run.batch)
+    labeled, batch = (packed.read(run.seen(path, place.settings)) for path in (run.labeled, run.batch))
 
     def copied(part: str) -> Labeled:
         rows = labeled.rows(part)
@@ -120,8 +136,7 @@ def hand_out(
         "outliers": lambda: Rows(packed.read(place.outliers).images),
         "novel": told_to_be_novel,
         "novel_share": lambda: len(novel()) / len(batch.images),
-        "weights": lambda: Path(place.settings.bench.weights or ""),
-        "encoder": lambda: Encoded(place.settings, run.root / "features", device),
+        "encoder": lambda: Encoded(place),
     }
     blank, _ = load_net(run.pretrained)
     seen = {name: has[name]() for name in method.sees}
@@ -146,8 +161,12 @@ def _under_way(path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _scored(run: RunDir) -> dict[str, Path]:
+def _truths(run: RunDir) -> dict[str, Path]:
     return {"batch": run.batch, "holdout": run.holdout}
+
+
+def _scored(place: Place) -> dict[str, Path]:
+    return {name: place.run.seen(path, place.settings) for name, path in _truths(place.run).items()}
 
 
 def _scores(score: Callable[[Rows], torch.Tensor], path: Path, method: Method) -> np.ndarray:

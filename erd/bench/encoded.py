@@ -1,45 +1,50 @@
-"""What an encoder makes of images, once for all detectors of a scenario with a seed: kept by the hash of the images."""
+"""What an encoder makes of images, for detectors that ask for it: kept as the stage encode keeps it, once for all.
 
-import hashlib
-from pathlib import Path
+With `model.encoder` the images that a detector gets are features already. Without, a detector that declares `encoder`
+gets images, and the features of the bundled encoder when it asks.
+"""
 
 import torch
 from torch import Tensor
 
-from erd.base import files, locks
+from erd.base import locks
+from erd.bench.plan import Place
+from erd.data.feature_store import as_stored, hashes_of
 from erd.data.packed import Rows
 from erd.nets import encoders
-from erd.nets.encoders import Encoder
 from erd.settings.schema import Settings
-
-LEAST, MOST = 96, 224  # pixels at which images are shown: small ones are enlarged, large ones reduced
+from erd.weekly.stages import encode
 
 
 class Encoded:
-    """Called with images it gives their features, N×D float32; the encoder is loaded when it is first needed."""
+    """Called with images it gives their features, N×D float32."""
 
-    def __init__(self, settings: Settings, folder: Path, device: torch.device) -> None:
-        self.settings, self.folder, self.device = settings, folder, device
-        self._encoder: Encoder | None = None
+    def __init__(self, place: Place) -> None:
+        self.settings, self.run = with_encoder(place.settings), place.run
+        self.are_features = place.settings.encoder is not None
 
     def __call__(self, rows: Rows) -> Tensor:
-        images = rows.take(torch.arange(len(rows)))
-        encoder = self._loaded(images.shape[1])
-        pixels = hashlib.sha256(images.numpy().tobytes()).hexdigest()[:32]
-        path = self.folder / f"{encoder.key}-{pixels}.safetensors"
-        with locks.held(path.with_suffix(".lock")):  # two detectors that want the same: one encodes, the other waits
-            if not path.exists():
-                files.save_tensors(path, {"features": encoder.features(images)}, {"encoder": encoder.name})
-        return files.load_tensors(path)[0]["features"]
+        if self.are_features:
+            return rows.take(torch.arange(len(rows))).flatten(1).float()
+        store, hashes = encode.store_of(self.settings, self.run), hashes_of(rows)
+        with locks.held(store.folder.with_suffix(".lock")):  # two that want the same: one encodes, the other waits
+            store = encode.store_of(self.settings, self.run)
+            missing = store.missing(hashes)
+            for start in range(0, len(missing), encode.AT_ONCE):
+                some = missing[start : start + encode.AT_ONCE]
+                images = rows.take(torch.from_numpy(some))
+                store.add(hashes[some], encode.encoder_of(self.settings).features(images))
+        return store.take(hashes).float()
 
-    def _loaded(self, image_size: int) -> Encoder:
-        if self._encoder is None:
-            bench = self.settings.bench
-            self._encoder = encoders.load(
-                bench.encoder or encoders.DEFAULT,
-                weights=Path(bench.weights) if bench.encoder and bench.weights else None,
-                size=min(max(image_size, LEAST), MOST),
-                download=self.settings.data.download,
-                device=self.device,
-            )
-        return self._encoder
+
+def with_encoder(settings: Settings) -> Settings:
+    """The settings with an encoder: their own, else the bundled one."""
+    bundled = {"model.encoder": encoders.DEFAULT, "model.weights": None}
+    return settings if settings.encoder else settings.override(bundled)
+
+
+def as_seen(place: Place, images: Tensor) -> Tensor:
+    """Images as the nets of a place see them."""
+    if place.settings.encoder is None:
+        return images
+    return as_stored(encode.encoder_of(place.settings).features(images))[:, None, None, :]

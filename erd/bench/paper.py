@@ -53,11 +53,12 @@ def of(scenario: str, method: str) -> Figure | None:
     """What the paper says of a method on a scenario, None if nothing.
 
     A main table comes first, then the row nearest to the scenario: as many members, the same net, evaluated on the
-    same set, in this order; then the one that comes first in the paper.
+    same set, in this order; then the one that comes first in the paper. The paper has no encoder: its figures for the
+    same images stand beside those on features.
     """
     ours = families.like(scenario)
     rows = figures()
-    rows = rows[(rows["scenario"] == scenario) & (rows["method"] == method)]
+    rows = rows[(rows["scenario"] == scenario.removesuffix("-encoded")) & (rows["method"] == method)]
     if rows.empty:
         return None
     unlike = pd.DataFrame(

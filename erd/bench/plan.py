@@ -2,7 +2,7 @@
 
     asked = Asked(overrides=("pretrain.epochs=3",))
     todo = plan.of(["digits-near"], ["all"], seeds=3, asked=asked)
-    todo.cells, todo.places, todo.skipped
+    todo.cells, todo.places
 
 A seed is a new split, a new classifier and new draws of the method. A scenario with a seed is a place: the run folder
 bench/<scenario>/seed<k>/ has the data and the classifier that all methods share, and results/<method>.json for each.
@@ -96,7 +96,6 @@ class Cell:
 class Plan:
     root: Path
     cells: list[Cell]
-    skipped: list[str]  # methods whose needs are not at hand
 
     @property
     def places(self) -> list[Place]:
@@ -111,8 +110,8 @@ class Plan:
 def of(scenarios: Iterable[str] = (), methods: Iterable[str] = (), seeds: int = 3, asked: Asked = AS_USUAL) -> Plan:
     """Scenarios by name or group (digits-near where none is named), methods by name (all of them), seeds 0, 1, …"""
     places = [place(scenario, seed, asked) for scenario, seed in with_seeds(scenarios, seeds, asked)]
-    found, skipped = choose(methods, places[0].settings)
-    return Plan(asked.root, [Cell(place, method.name) for place in places for method in found], skipped)
+    found = choose(methods)
+    return Plan(asked.root, [Cell(place, method.name) for place in places for method in found])
 
 
 def with_seeds(scenarios: Iterable[str], seeds: int, asked: Asked) -> list[tuple[str, int]]:
@@ -137,33 +136,25 @@ def place(scenario: str, seed: int, asked: Asked = AS_USUAL, variant: Mapping[st
         runner=asked.runner,
         params=asked.params,
     )
+    if scenario == "own" and not settings.data.novel:
+        raise UserError(
+            "the bench compares with the truth: name classes of yours to be played as novel, such as "
+            "--set 'data.novel=[dog]'"
+        )
     if settings.pretrain.threads is None:  # classifiers are trained side by side: all cores for each is slower
         settings = settings.override({"pretrain.threads": settings.run.threads})
     name = ",".join(text.partition(".")[2] for text in varied).replace(" ", "")
     apart = any(text.startswith(("data.", "model.", "pretrain.")) for text in varied)
-    folder = asked.root / scenario / name if apart else asked.root / scenario
+    played = "+".join(map(str, settings.data.novel or []))  # of `own`: with other classes other images are novel
+    folder = asked.root / scenario / played
+    folder = folder / name if apart else folder
     return Place(scenario, seed, settings, RunDir(folder / f"seed{seed}"), name)
 
 
-def choose(names: Iterable[str], settings: Settings) -> tuple[list[Method], list[str]]:
-    """The methods by name, or all; and the names of those that cannot be had here."""
+def choose(names: Iterable[str]) -> list[Method]:
+    """The methods by name, or all."""
     wanted = list(dict.fromkeys(names)) or ["all"]
-    weights = settings.bench.weights
-    if weights is not None and not Path(weights).is_file():
-        raise UserError(f"there is no file of weights at {weights}; correct bench.weights")
-    found = [detectors.get(name) for name in wanted if name != "all"]
-    skipped: list[str] = []
-    if "all" in wanted:
-        found = list(detectors.table().values())
-        skipped = [method.name for method in found if "weights" in method.sees and weights is None]
-        found = [method for method in found if method.name not in skipped]
-    for method in found:
-        if "weights" in method.sees and weights is None:
-            raise UserError(
-                f"method '{method.name}' starts from a net that was pretrained on other images: "
-                "name the file of its weights with --set bench.weights=FILE"
-            )
-    return found, skipped
+    return list(detectors.table().values()) if "all" in wanted else [detectors.get(name) for name in wanted]
 
 
 def otherwise(place: Place) -> dict[str, Any]:
@@ -181,7 +172,7 @@ def _usual(scenario: str, net: str) -> dict[str, Any]:
 
 def _deciding(settings: Settings) -> dict[str, Any]:
     blocks: dict[str, Any] = {
-        "data": {*SIZES, "image_size"},
+        "data": {*SIZES, "image_size", "source", "path", "known", "novel"},
         "model": True,
         "pretrain": True,
         "finetune": True,

@@ -21,15 +21,16 @@ from typing import Any
 from erd.base import code_digest, files, locks, progress
 from erd.base.errors import RunError
 from erd.bench import detectors, paper
-from erd.bench.cells import measure, prepare, shown
+from erd.bench.cells import collect, encode, measure, prepare, shown
 from erd.bench.detectors import CHOOSING
-from erd.bench.plan import Cell, Plan, otherwise
+from erd.bench.plan import Cell, Place, Plan, otherwise
 from erd.bench.rows import CellRecord, Figures, Row
 from erd.bench.sending import Sending
 from erd.nets import registry
 from erd.runs.folder import RunDir
 from erd.settings import families
 from erd.settings.schema import HERE
+from erd.weekly.stages import encode as encoding
 
 log = logging.getLogger("erd")
 # Beside the code of a method: what it is handed out, and what is made of its scores.
@@ -102,31 +103,49 @@ def _prepare_all(plan: Plan, each: Each) -> dict[RunDir, Inputs | BaseException]
     with_outliers = {cell.place.run for cell in plan.cells if "outliers" in detectors.get(cell.method).sees}
     places = plan.places
     prepared: dict[RunDir, Inputs | BaseException] = {}
-    failures: list[BaseException] = []
     told = {f"the classifier of {place.name}": place.progress() for place in places}
     with progress.watched(told, "bench"):
-        for number, outcome in each(prepare, [(place, place.run in with_outliers) for place in places]):
-            prepared[places[number].run] = outcome
+        for number, outcome in each(collect, [(place,) for place in places]):
             if isinstance(outcome, BaseException):
-                failures.append(outcome)
-                log.info("%s: %s", places[number].name, outcome)
-            else:
-                log.info("%s is ready", places[number].name)
+                prepared[places[number].run] = outcome
+        for place in places:  # one after another, each on all cores: what one has encoded the next one need not
+            if place.run not in prepared and (trouble := _encode(place, each)):
+                prepared[place.run] = trouble
+        left = [place for place in places if place.run not in prepared]
+        for number, outcome in each(prepare, [(place, place.run in with_outliers) for place in left]):
+            prepared[left[number].run] = outcome
+            if not isinstance(outcome, BaseException):
+                log.info("%s is ready", left[number].name)
+    failures = {place.name: prepared[place.run] for place in places if isinstance(prepared[place.run], BaseException)}
+    for name, failure in failures.items():
+        log.info("%s: %s", name, failure)
     if len(failures) == len(places):
-        raise failures[0]
+        raise next(error for error in failures.values() if isinstance(error, BaseException))
     return prepared
+
+
+def _encode(place: Place, each: Each) -> BaseException | None:
+    """The features of a place's images, where its nets see those; what went wrong, if anything."""
+    try:
+        jobs = encoding.STAGE.jobs(place.settings, place.run)
+    except RunError as error:
+        return error
+    if jobs:
+        log.info("%s: %d images to encode", place.name, sum(job.epochs for job in jobs))
+    told = {job.name: job.told for job in jobs if job.told}
+    with progress.watched(told, "encode", total=sum(job.epochs for job in jobs), unit=encoding.STAGE.unit):
+        outcomes = [found for _, found in each(encode, [(place, *job.arguments[2:]) for job in jobs])]
+    return next((found for found in outcomes if isinstance(found, BaseException)), None)
 
 
 def key_of(cell: Cell, inputs: Inputs) -> str:
     """Changes with all that can change a result."""
     place, method = cell.place, detectors.get(cell.method)
     used = {name: value for name, value in inputs.items() if name != place.outliers.name or "outliers" in method.sees}
-    weights = files.sha256(Path(place.settings.bench.weights or "")) if "weights" in method.sees else None
     settings = shown(place.settings).model_dump(exclude=HERE)
     around = [*AROUND, "erd.nets.encoders", "erd.bench.encoded"] if "encoder" in method.sees else AROUND
-    encoder = place.settings.bench.encoder if "encoder" in method.sees else None
     code = code_digest.of(method.module, _net(cell)) | {name: code_digest.of(name)[name] for name in around}
-    return files.digest([method.name, method.sees, settings, used, weights, encoder, code])
+    return files.digest([method.name, method.sees, settings, used, code])
 
 
 def _net(cell: Cell) -> str:

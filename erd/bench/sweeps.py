@@ -181,7 +181,7 @@ def plan(
         for point in SWEEPS[name].points(place(scenario, seed, asked).settings, method, seed):
             there = place(scenario, seed, asked, variant=point.settings)
             cells[there.record(point.method)] = Cell(there, point.method, tuple(point.at.items()))
-    return Plan(asked.root, list(cells.values()), [])
+    return Plan(asked.root, list(cells.values()))
 
 
 def write(name: str, rows: Sequence[Row], root: Path) -> list[Path]:

@@ -72,8 +72,6 @@ def bench(arguments: argparse.Namespace) -> dict[str, Any]:
     text = written[1]
     if page:
         written += sweeps.into(page, part, sweep, rows) if sweep else tables.into(page, part, rows)
-    if plan.skipped:
-        log.info("left out, for want of weights (--set bench.weights=FILE): %s", ", ".join(plan.skipped))
     if not arguments.json:
         print(text.read_text(encoding="utf-8"))
         print("\n".join(f"{path.suffix[1:]:<8} {path}" for path in written))

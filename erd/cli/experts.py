@@ -44,17 +44,19 @@ def ingest(arguments: argparse.Namespace) -> dict[str, Any]:
             f"--labeled '{arguments.labeled}' is the workspace itself: name the folder that holds the class folders"
         )
     arguments.scenario = arguments.scenario or "own"
-    size = settings_of(arguments).data.image_size
-    assert size is not None
-    done = library.take_in(Path(arguments.labeled), size)
+    data = settings_of(arguments).data
+    assert data.largest is not None
+    done = library.take_in(Path(arguments.labeled), data.image_size, largest=data.largest)
     if not arguments.json:
         reviewed = f", {done.kept:,} of them from reviews" if done.kept else ""
         print(f"{done.images:,} labelled images{reviewed}, of {len(done.classes)} classes: {', '.join(done.classes)}")
+        print(f"kept at {done.image_size}×{done.image_size} pixels")
         if done.set_aside:
             print(f"{done.set_aside:,} files set aside: {done.quarantine}")
     return {
         "images": done.images,
         "classes": done.classes,
+        "image_size": done.image_size,
         "set_aside": done.set_aside,
         "quarantine": done.quarantine.as_posix(),
         "data_hash": dvc.track_library(),

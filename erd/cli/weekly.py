@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from erd.runs.results import Metrics
 
 log = logging.getLogger("erd")
-SHOWN = {"ERD": "", "entropy of the mean": "entropy_", "max softmax, classifier alone": "max_softmax_"}
+SHOWN = {"score": "", "disagreement": "disagreement_", "neighbours": "neighbours_", "entropy of the mean": "entropy_",
+         "max softmax, classifier alone": "max_softmax_"}  # fmt: skip
 # Of metrics.json and where the results are: what `erd run --json` prints.
 PRINTED = ("batch", "scenario", "auroc", "tnr95", "holdout_auroc", "holdout_tnr95", "max_softmax_auroc", "flagged",
            "fdr_target", "fpr_target", "alarm", "alarm_p", "novel_share", "val_accuracy", "run_dir", "mlflow_run_id",
@@ -155,4 +156,5 @@ def _quality(metrics: "Metrics") -> list[dict[str, str]]:
         for place, found in (("batch", metrics.on_batch), ("holdout", metrics.on_holdout))
         if found.auroc is not None
         for name, key in SHOWN.items()
+        if getattr(found, f"{key}auroc") is not None
     ]

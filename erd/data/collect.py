@@ -17,7 +17,8 @@ from erd.data import corrupted_sets, inbox, library, near_copies, reading, sourc
 from erd.data.arrays import in_colour
 from erd.data.dealing import own_sizes, set_apart, split
 from erd.data.images import Images
-from erd.data.packed import PARTS, manifest, pack
+from erd.data.packed import PARTS, manifest, pack, refer
+from erd.data.pixels import Pixels
 from erd.data.sources.base import Source
 from erd.settings.families import get
 from erd.settings.scenarios import SIZES, Scenario
@@ -38,6 +39,7 @@ class Collected:
     rejected: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     batch_files: dict[str, np.ndarray] = field(default_factory=dict)  # further columns of an inbox's manifest
+    refer_to: Path | None = None  # the library that holds the labelled images: nets look at features, not at a copy
 
 
 class Places(Protocol):
@@ -100,25 +102,39 @@ def collect(settings: Settings) -> Collected:
         return _mix(known.take(dealt[f"{name}_known"]), unknown, settings.seed, name)
 
     if data.inbox is not None:
-        assert data.image_size is not None
-        place, colour = Path(data.inbox), chosen.images.ndim == 4
-        arrived = inbox.batch(place, data.image_size, settle=data.settle, colour=colour)
+        place, size, colour = Path(data.inbox), chosen.images.shape[1], chosen.images.ndim == 4
+        arrived = inbox.batch(place, size, settle=data.settle, colour=colour)
         batch, batch_truth, batch_files = arrived.images, None, arrived.columns
         rejected += arrived.rejected
-        warnings += near_copies.warnings(batch, chosen.take(part == PARTS.index("train")))
+        if settings.encoder is None:  # else features find them, once there are some
+            trained = chosen.take(part == PARTS.index("train"))
+            pairs = near_copies.near_duplicates(np.asarray(batch.images), np.asarray(trained.images))
+            warnings += near_copies.warnings(pairs, batch.ids.tolist(), trained.ids.tolist())
     else:
         batch_files = {}
         batch, batch_truth = mixed("batch")
     holdout, holdout_truth = mixed("holdout")
     if not len(batch):
         raise RunError("the batch has no images: set data.batch_known and data.batch_novel above 0, or fill the inbox")
-    return Collected(names, chosen, part, batch, batch_truth, holdout, holdout_truth, rejected, warnings, batch_files)
+    refer_to = library_of(settings) if settings.encoder and isinstance(chosen.images, Pixels) else None
+    return Collected(
+        names, chosen, part, batch, batch_truth, holdout, holdout_truth, rejected, warnings, batch_files, refer_to
+    )
+
+
+def library_of(settings: Settings) -> Path:
+    return Path(settings.data.path) if settings.data.path else library.PLACE
 
 
 def write(collected: Collected, places: Places) -> list[Path]:
     """Pack everything; returns what was written."""
+    classes, part = collected.classes, collected.part
+    if collected.refer_to is not None:
+        labeled = refer(places.labeled, collected.labeled, collected.refer_to, classes, part)
+    else:
+        labeled = pack(places.labeled, collected.labeled, classes, part=part)
     written = [
-        pack(places.labeled, collected.labeled, collected.classes, part=collected.part),
+        labeled,
         pack(places.batch, collected.batch, None, truth=collected.batch_truth, columns=collected.batch_files),
         pack(places.holdout, collected.holdout, None, truth=collected.holdout_truth),
     ]
@@ -146,8 +162,8 @@ def load_sources(settings: Settings, scenario: Scenario) -> tuple[Source, Source
         if name == "own":
             path = Path(data.path) if data.path else None
             if data.source in (None, "library"):
-                return library.source(path or library.PLACE, data.image_size, data.least)
-            return sources.load(data.source, root, path=path, image_size=data.image_size)
+                return library.source(library_of(settings), data.image_size, data.least)
+            return sources.load(data.source, root, path=path, image_size=data.image_size, largest=data.largest)
         return sources.load(name, root, download=data.download, image_size=data.image_size)
 
     known = one(scenario.known_source)
@@ -194,15 +210,19 @@ def _novel_pool(source: Source, classes: list[int], wanted: int) -> Images:
 
 
 def _in_colour(source: Source) -> Source:
-    train, test = (replace(part, images=in_colour(part.images)) for part in (source.train, source.test))
+    train, test = (replace(part, images=in_colour(np.asarray(part.images))) for part in (source.train, source.test))
     return replace(source, train=train, test=test)
 
 
 def _concatenate(first: Images, second: Images) -> Images:
     if not len(first) or not len(second):
         return first if len(first) else second
-    names = ("images", "labels", "ids", "groups")
-    return Images(*(np.concatenate([getattr(first, name), getattr(second, name)]) for name in names))
+    if isinstance(first.images, Pixels) and isinstance(second.images, Pixels) and first.images.state:
+        pixels: np.ndarray | Pixels = first.images.with_rows(second.images.rows)  # of one library: no pixel is read
+    else:
+        pixels = np.concatenate([np.asarray(first.images), np.asarray(second.images)])
+    names = ("labels", "ids", "groups")
+    return Images(pixels, *(np.concatenate([getattr(first, name), getattr(second, name)]) for name in names))
 
 
 # ---------------------------------------------------------------------------------------------------- who gets how many
@@ -211,8 +231,8 @@ def _concatenate(first: Images, second: Images) -> Images:
 def _sizes(settings: Settings, *, labeled: int, test: int, novel: int) -> dict[str, int]:
     """What each part shall have: as the settings say, else a share of what there is."""
     data = settings.data
-    own = own_sizes(labeled, test, novel, inbox=data.inbox is not None)
     wanted = {size: getattr(data, size) for size in SIZES}
+    own = own_sizes(labeled, test, novel, inbox=data.inbox is not None, asked=wanted)
     sizes = {size: own[size] if wanted[size] is None else wanted[size] for size in SIZES}
     if data.inbox is not None:
         sizes |= {"batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}

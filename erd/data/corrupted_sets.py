@@ -35,7 +35,7 @@ def shifted(images: Images, source: str, root: Path | None, shift: Shift) -> tup
     name, level = shift.corruption, shift.severity
     ids = np.array([f"{image}/{name}-{level}" for image in images.ids], dtype=str)
     if (file := corrupted_file(source, root, shift)) is None:
-        made = corrupt(images.images, images.ids, name, level)
+        made = corrupt(np.asarray(images.images), images.ids, name, level)
         told = (
             f"{name} at severity {level} is made here: there is no {CORRUPTED[source]}" if source in CORRUPTED else ""
         )

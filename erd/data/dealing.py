@@ -102,8 +102,11 @@ def set_apart(known: Images, pool: Images, wanted: int, seed: int) -> tuple[np.n
     return ~np.isin(known.groups, chosen), np.flatnonzero(np.isin(pool.groups, chosen))
 
 
-def own_sizes(labeled: int, test: int, novel: int, *, inbox: bool) -> dict[str, int]:
-    """What a user's own images are dealt to where no size is set: a tenth each to V and C, a fifth to U and T each.
+def own_sizes(
+    labeled: int, test: int, novel: int, *, inbox: bool, asked: Mapping[str, int | None] | None = None
+) -> dict[str, int]:
+    """What a user's own images are dealt to where no size is `asked` for: a tenth each to V and C, a fifth to U and T
+    each. A batch or a holdout that is asked for comes first, the rest is dealt from what that leaves.
 
     With an inbox the batch is there already, and all labelled images serve to know the known. There C is larger where
     that takes no more than two fifths, because with fewer images to compare with next to nothing could be flagged.
@@ -113,11 +116,23 @@ def own_sizes(labeled: int, test: int, novel: int, *, inbox: bool) -> dict[str, 
         calibration = max(everything // 10, min(TO_FLAG_A_TENTH, 2 * everything // 5))
         return {"train": everything - everything // 10, "val": everything // 10, "calibration": calibration,
                 "batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}  # fmt: skip
-    stream = test // 2 if test else labeled // 5
-    left = labeled - (0 if test else 2 * stream)
-    return {"train": left - left // 10, "val": left // 10, "calibration": left // 10,
-            "batch_known": stream, "batch_novel": novel // 2,
-            "holdout_known": stream, "holdout_novel": novel // 2}  # fmt: skip
+    known = _two(test or labeled, test // 2 if test else labeled // 5, asked, "known")
+    unknown = _two(novel, novel // 2, asked, "novel")
+    left = max(0, labeled - (0 if test else sum(known)))
+    val = (asked or {}).get("val")
+    return {"train": max(0, left - (left // 10 if val is None else val)), "val": left // 10, "calibration": left // 10,
+            "batch_known": known[0], "batch_novel": unknown[0],
+            "holdout_known": known[1], "holdout_novel": unknown[1]}  # fmt: skip
+
+
+def _two(have: int, usual: int, asked: Mapping[str, int | None] | None, kind: str) -> tuple[int, int]:
+    """Images of a kind in the batch and in the holdout: as asked, else the usual number, or what the other leaves."""
+    batch, holdout = ((asked or {}).get(f"{part}_{kind}") for part in ("batch", "holdout"))
+    if batch is None:
+        batch = min(usual, max(0, have - (holdout or 0)))
+    if holdout is None:
+        holdout = min(usual, max(0, have - batch))
+    return batch, holdout
 
 
 def _fit(sizes: Mapping[str, int], *, labeled: int, test: int, novel: int) -> tuple[dict[str, int], list[str]]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    images: np.ndarray  # uint8, N×H×W (grey) or N×H×W×3
+    images: Any  # uint8, N×H×W (grey) or N×H×W×3: an array, or `Pixels` of a library, which are as good but on disk
     labels: np.ndarray  # int64 class index, N
     ids: np.ndarray  # str, N
     groups: np.ndarray  # str, N: what must stay together when the data is split (a patient); else equal to ids

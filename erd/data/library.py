@@ -17,9 +17,9 @@ import torch
 
 from erd.base import files
 from erd.base.errors import RunError, UserError
-from erd.data import reading
-from erd.data.arrays import in_colour
+from erd.data import reading, scratch
 from erd.data.images import Images
+from erd.data.pixels import Pixels
 from erd.data.sources.base import Source
 
 PLACE = Path("library")
@@ -28,7 +28,7 @@ COLUMNS = ("id", "sha256", "label", "group", "acquired_at", "audited", "batch")
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    images: np.ndarray  # uint8, N×S×S or N×S×S×3
+    images: np.ndarray | Pixels  # uint8, N×S×S or N×S×S×3
     table: pd.DataFrame  # COLUMNS; row i is image i
 
     def __len__(self) -> int:
@@ -45,10 +45,17 @@ class Library:
         fresh = other.take(~other.table["sha256"].isin(self.table["sha256"]).to_numpy())
         if not len(self) or not len(fresh):
             return self if len(self) else fresh
-        mine, theirs = self.images, fresh.images
-        if mine.ndim != theirs.ndim:
-            mine, theirs = in_colour(mine), in_colour(theirs)
-        return Library(np.concatenate([mine, theirs]), pd.concat([self.table, fresh.table], ignore_index=True))
+        sides = self.images.shape[1], fresh.images.shape[1]
+        if sides[0] != sides[1]:
+            raise UserError(
+                f"the labelled images are {sides[0]} pixels wide and those to be added {sides[1]}: run the batch again "
+                "with the library as it is now, or take the labelled images in again with the other data.image_size"
+            )
+        kind = max(self.images.shape[1:], fresh.images.shape[1:], key=len)  # one in colour makes all of them so
+        room = scratch.empty((len(self) + len(fresh), *kind))
+        scratch.copy(self.images, room[: len(self)])
+        scratch.copy(fresh.images, room[len(self) :])
+        return Library(room, pd.concat([self.table, fresh.table], ignore_index=True))
 
 
 def table(columns: Mapping[str, object], length: int) -> pd.DataFrame:
@@ -84,11 +91,11 @@ def read(place: Path = PLACE) -> Library:
         manifest(place)
     ):
         raise RunError(f"{place} is half written or mixed up: get it again with `dvc checkout`, or take the images in")
-    return Library(tensors["images"].numpy(), rows)
+    return Library(Pixels.of(tensors["images"].numpy(), facts.get("table", "")), rows)
 
 
 def save(library: Library, place: Path = PLACE) -> None:
-    images = torch.from_numpy(np.ascontiguousarray(library.images))
+    images = torch.from_numpy(scratch.in_one_piece(library.images, place))
     files.save_table(_coming(place), library.table)
     facts = {"table": files.sha256(_coming(place))}
     files.save_tensors(packed(place), {"images": images}, facts)  # from here on the new state is the one that counts
@@ -114,33 +121,38 @@ def _finish_saving(place: Path, facts: Mapping[str, str]) -> None:
 
 class TakenIn(NamedTuple):
     images: int  # in the set now
+    image_size: int  # pixels at which they are kept
     classes: list[str]
     kept: int  # of them brought by reviews of batches, which stay
     quarantine: Path  # what could not be used
     set_aside: int
 
 
-def take_in(origin: Path, image_size: int, place: Path = PLACE) -> TakenIn:
+def take_in(origin: Path, image_size: int | None, place: Path = PLACE, *, largest: int = reading.LARGEST) -> TakenIn:
     """Make the set from a folder of class folders, a manifest or an .npz; what reviews brought stays in it."""
-    taken = reading.take(origin, image_size, labeled=True)
+    before = read(place) if exists(place) else None
+    reviewed = before.take((before.table["batch"] != "").to_numpy()) if before is not None else None
+    if reviewed is not None and len(reviewed) and image_size is None:
+        image_size = reviewed.images.shape[1]
+    taken = reading.take(origin, image_size, largest=largest, labeled=True)
     if not len(taken.images):
         raise RunError(f"{origin} has no usable image ({len(taken.rejected)} set aside): put some into its folders")
     columns: dict[str, object] = {"id": taken.ids, "sha256": taken.sha256, "label": taken.labels, "group": taken.groups,
                                   "acquired_at": taken.acquired}  # fmt: skip
     fresh = Library(taken.images, table(columns, len(taken.ids)))
-    reviewed = read(place) if exists(place) else None
-    if reviewed is not None and len(kept := reviewed.take((reviewed.table["batch"] != "").to_numpy())):
-        if kept.images.shape[1] != image_size:
+    if reviewed is not None and len(reviewed):
+        if reviewed.images.shape[1] != image_size:
             raise UserError(
-                f"the images that reviews brought to {place} are {kept.images.shape[1]} pixels wide and "
+                f"the images that reviews brought to {place} are {reviewed.images.shape[1]} pixels wide and "
                 f"data.image_size is {image_size}: set it back, or take those batches back first"
             )
-        fresh = fresh.joined(kept)
+        fresh = fresh.joined(reviewed)
     quarantine = place / "quarantine.csv"
     reading.write_rejected(quarantine, taken.rejected)
     save(fresh, place)
     return TakenIn(
         len(fresh),
+        fresh.images.shape[1],
         sorted(fresh.table["label"].unique()),
         int((fresh.table["batch"] != "").sum()),
         quarantine,

@@ -1,22 +1,22 @@
 """Images that are copies of others but for size, compression, brightness or contrast.
 
 near_duplicates(batch.images, train.images)          # [(3, 7)]: image 3 of the batch is a copy of training image 7
+copies(batch.images, likest_training_images)         # [3]: where something else has told the likest of each
 """
 
-import numpy as np
+from collections.abc import Sequence
 
-from erd.data.images import Images
+import numpy as np
 
 ALIKE = 0.99  # correlation that makes a near copy: at 0.98 a twentieth of Fashion-MNIST would be copies of the rest
 COARSE = 16  # side at which near copies are looked for
 
 
-def warnings(batch: Images, train: Images) -> list[str]:
-    """A warning where the classifier has seen images of the batch already: it knows those by heart."""
-    pairs = near_duplicates(batch.images, train.images)
+def warnings(pairs: Sequence[tuple[int, int]], batch: Sequence[str], train: Sequence[str]) -> list[str]:
+    """A warning where the classifier has seen images of the batch already: it knows those by heart. By their ids."""
     if not pairs:
         return []
-    listing = ", ".join(f"{batch.ids[i]} ({train.ids[j]})" for i, j in pairs[:3]) + (", …" if len(pairs) > 3 else "")
+    listing = ", ".join(f"{batch[i]} ({train[j]})" for i, j in pairs[:3]) + (", …" if len(pairs) > 3 else "")
     many = f"{len(pairs):,} images of the batch are near copies of training images"
     return [f"{many if len(pairs) > 1 else '1 image of the batch is a near copy of a training image'}: {listing}"]
 
@@ -32,9 +32,15 @@ def near_duplicates(images: np.ndarray, reference: np.ndarray) -> list[tuple[int
     for start in range(0, len(images), 512):
         rows = images[start : start + 512]
         best = (_standard(_coarse(rows)) @ likest).argmax(axis=1)
-        alike = (_standard(_grey(rows)) * _standard(_grey(reference[best]))).sum(axis=1) > ALIKE
-        pairs += [(start + int(i), int(best[i])) for i in np.flatnonzero(alike)]
+        pairs += [(start + i, int(best[i])) for i in copies(rows, reference[best])]
     return pairs
+
+
+def copies(images: np.ndarray, likest: np.ndarray) -> list[int]:
+    """Which of the images are near copies of their partner in the other row."""
+    if not len(images):
+        return []
+    return np.flatnonzero((_standard(_grey(images)) * _standard(_grey(likest))).sum(axis=1) > ALIKE).tolist()
 
 
 def _grey(images: np.ndarray) -> np.ndarray:

@@ -3,6 +3,9 @@
 pack(path, images, classes, part=part)          # path, and manifest(path)
 labeled = read(path)                            # memory-mapped
 labeled.rows("train"), labeled.labels_of("train")
+
+Of the library's images a set may hold only which they are (`refer`): a copy of all of them a week would fill the disk.
+What an encoder makes of a set is a set too, with features in place of images (`pack_features`).
 """
 
 from collections.abc import Mapping
@@ -15,14 +18,17 @@ import torch
 from torch import Tensor
 
 from erd.base import files
+from erd.base.errors import RunError
+from erd.data import library
 from erd.data.images import Images
+from erd.data.pixels import Pixels
 
 PARTS = ("train", "val", "calibration", "clean")  # clean: the half of C that is not hidden in the batch
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of an image file: `images` is uint8, N×H×W or N×H×W×C; `rows` None means all of them."""
+    """Some rows of an image file: `images` is uint8, N×H×W or N×H×W×C, or features, N×1×1×D; `rows` None means all."""
 
     images: Tensor
     rows: Tensor | None = None
@@ -45,16 +51,22 @@ class Rows:
 class Packed:
     """A packed set, memory-mapped. `labels` and `part` (an index into PARTS) are those of the labelled set."""
 
-    images: Tensor
+    images: Tensor  # row i of the set is row index[i] of them, or row i where there is no index
     labels: Tensor | None
     part: Tensor | None
     facts: dict
+    index: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.images) if self.index is None else len(self.index)
 
     def rows(self, *parts: str) -> Rows:
         """The images of some parts of the labelled set; all images where none is named."""
-        if not parts:
-            return Rows(self.images)
-        return Rows(self.images, self._where(parts))
+        return self.some(self._where(parts)) if parts else Rows(self.images, self.index)
+
+    def some(self, chosen: Tensor) -> Rows:
+        """Rows of the set by their numbers."""
+        return Rows(self.images, chosen if self.index is None else self.index[chosen])
 
     def labels_of(self, *parts: str) -> Tensor:
         assert self.labels is not None
@@ -80,22 +92,79 @@ def pack(
     columns: Mapping[str, np.ndarray] | None = None,
 ) -> Path:
     """Write a set; `columns` are further ones of its manifest. Returns `path`."""
-    tensors = {"images": torch.from_numpy(np.ascontiguousarray(images.images))}
+    whole = {"images": torch.from_numpy(np.ascontiguousarray(images.images))}
+    return _write(path, images, whole, {}, classes, part, truth, columns or {})
+
+
+def refer(path: Path, images: Images, place: Path, classes: list[str], part: np.ndarray) -> Path:
+    """Write the labelled set as rows of the library in `place`, which `images.images` are."""
+    pixels = images.images
+    assert isinstance(pixels, Pixels)
+    whole = {"rows": torch.from_numpy(pixels.rows)}
+    facts = {"library": place.as_posix(), "state": pixels.state, "side": pixels.shape[1]}
+    known = library.read(place).table["sha256"].to_numpy()[pixels.rows]
+    return _write(path, images, whole, facts, classes, part, None, {"sha256": known})
+
+
+def pack_features(path: Path, features: Tensor, of: Path) -> Path:
+    """Write what an encoder makes of the set `of`, N×D; labels and parts are that set's, and so is its manifest."""
+    tensors, facts = files.load_tensors(of)
+    kept = {name: tensors[name] for name in ("labels", "part") if name in tensors}
+    said = {name: facts[name] for name in ("classes",) if name in facts}
+    files.save_tensors(path, {"images": features[:, None, None, :].contiguous()} | kept, said)
+    return path
+
+
+def _write(
+    path: Path,
+    images: Images,
+    tensors: dict[str, Tensor],
+    facts: Mapping[str, object],
+    classes: list[str] | None,
+    part: np.ndarray | None,
+    truth: np.ndarray | None,
+    columns: Mapping[str, np.ndarray],
+) -> Path:
     table: dict[str, np.ndarray] = {"id": images.ids, "group": images.groups}
     if classes is not None and part is not None:
         tensors |= {"labels": torch.from_numpy(images.labels), "part": torch.from_numpy(part.astype(np.int8))}
         table |= {"label": np.array(classes)[images.labels], "part": np.array(PARTS)[part]}
     if truth is not None:
         table["truth"] = truth
-    table |= columns or {}
-    files.save_tensors(path, tensors, {"classes": classes} if classes else {})
+    table |= columns
+    files.save_tensors(path, tensors, ({"classes": classes} if classes else {}) | dict(facts))
     files.save_table(manifest(path), pd.DataFrame(table))
     return path
 
 
 def read(path: Path) -> Packed:
     tensors, facts = files.load_tensors(path)
-    return Packed(tensors["images"], tensors.get("labels"), tensors.get("part"), facts)
+    labels, part = tensors.get("labels"), tensors.get("part")
+    if "rows" not in tensors:
+        return Packed(tensors["images"], labels, part, facts)
+    images, index = _in_library(path, tensors["rows"], facts)
+    return Packed(images, labels, part, facts, index)
+
+
+def _in_library(path: Path, rows: Tensor, facts: dict) -> tuple[Tensor, Tensor]:
+    """The library's images, and which of them the set has: the same rows, or where these are since it has changed."""
+    now = library.read(Path(facts["library"]))
+    assert isinstance(now.images, Pixels)
+    if now.images.shape[1] != facts["side"]:
+        raise RunError(
+            f"the labelled images of {path} were {facts['side']} pixels wide, and {facts['library']} has them at "
+            f"{now.images.shape[1]}: get its earlier state with `dvc checkout`, or run the batch again"
+        )
+    if now.images.state != facts["state"]:
+        place = {known: row for row, known in enumerate(now.table["sha256"])}
+        found = [place.get(known, -1) for known in files.load_table(manifest(path))["sha256"]]
+        if missing := found.count(-1):
+            raise RunError(
+                f"{missing:,} of the labelled images of {path} are no longer in {facts['library']}: get its earlier "
+                "state with `dvc checkout`, or run the batch again"
+            )
+        rows = torch.tensor(found)
+    return torch.from_numpy(now.images.whole), rows
 
 
 def truth_of(path: Path) -> np.ndarray | None:

@@ -9,10 +9,12 @@ paths. The originals are only read.
 """
 
 import hashlib
+import logging
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +25,15 @@ from PIL import Image
 from erd.base import files, progress
 from erd.base.errors import RunError, UserError
 from erd.base.processes import cores
-from erd.data.arrays import read_own, resized
-from erd.data.decode import Decoded, Patient, Unfit, decode
+from erd.data import scratch
+from erd.data.arrays import MIN_SIDE, read_own, resized
+from erd.data.decode import Decoded, Patient, Unfit, decode, opened
 from erd.data.entries import MANIFESTS, Entry, in_class_folders, in_folder, in_manifest
 from erd.data.pseudonyms import Pseudonyms
 
+log = logging.getLogger("erd")
+LARGEST = 224  # pixels at which images are kept at most, where nobody says otherwise
+LOOKED_AT = 40  # images that tell how large they all are
 AHEAD = 8  # files of a thread that may be decoded before their turn: one slow file does not stop the others
 
 
@@ -43,20 +49,33 @@ class Taken:
     rejected: list[tuple[str, str]]  # (id, reason in words)
 
 
-def take(place: Path, image_size: int, *, labeled: bool = False, workers: int | None = None) -> Taken:
-    """All usable images of `place`, decoded by `workers` threads (one a core); no number of them changes the result."""
+def take(
+    place: Path,
+    image_size: int | None,
+    *,
+    largest: int = LARGEST,
+    labeled: bool = False,
+    workers: int | None = None,
+) -> Taken:
+    """All usable images of `place`, decoded by `workers` threads (one a core); no number of them changes the result.
+
+    Without an `image_size` they are kept as large as they come, by the look of some of them, and at most `largest`.
+    """
     if place.is_dir():
         entries = list(in_class_folders(place) if labeled else in_folder(place))
     elif not place.is_file():
         raise UserError(f"{place} is not there: give a folder of images, a manifest (.csv, .parquet) or an .npz file")
     elif place.suffix.lower() == ".npz":
-        return _take_npz(place, image_size, labeled=labeled)
+        return _take_npz(place, image_size, largest, labeled=labeled)
     elif place.suffix.lower() in MANIFESTS:
         entries = in_manifest(place, labeled=labeled)
     else:
         raise UserError(f"{place} is no folder, manifest (.csv, .parquet) or .npz file: give one of these")
 
     Image.init()  # all plugins before the threads: two threads that load them at once can miss a format
+    if image_size is None:
+        image_size = usual_size(entries, largest)
+    _tell_room(len(entries), image_size)
     results = _Results(len(entries), image_size)
     with warnings.catch_warnings(), progress.bar(len(entries), "images", unit="image") as shown:
         warnings.simplefilter("ignore")  # of decoders on odd files; bombs have a limit of our own
@@ -64,6 +83,28 @@ def take(place: Path, image_size: int, *, labeled: bool = False, workers: int | 
             results.add(entry, result)
             shown.update()
     return results.taken()
+
+
+def _tell_room(images: int, image_size: int) -> None:
+    """Many images: what they take on disk, before any is decoded, and a sentence where there is no room for that."""
+    needed = images * image_size**2 * 3
+    if needed > scratch.IN_MEMORY:
+        log.info("%s images of %d pixels: up to %.1f GB on disk, and as much again while they are taken in",
+                 f"{images:,}", image_size, needed / 1e9)  # fmt: skip
+        scratch.check_room(
+            2 * needed, Path(), f"{images:,} images of {image_size} pixels, twice while they are taken in,"
+        )
+
+
+def usual_size(entries: Sequence[Entry], largest: int) -> int:
+    """The median of the longer sides of some images, evenly spread over all, and at most `largest`."""
+    sound = [entry.path for entry in entries if not entry.problem]
+    sides = []
+    for path in sound[:: max(1, len(sound) // LOOKED_AT)]:
+        with suppress(Unfit), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            sides.append(max(opened(path, largest).image.size))
+    return max(MIN_SIDE, min(largest, int(np.median(sides)))) if sides else largest
 
 
 def write_rejected(path: Path, rejected: Sequence[tuple[str, str]]) -> None:
@@ -77,7 +118,7 @@ class _Results:
 
     def __init__(self, most: int, size: int, what: str = "file") -> None:
         self.what = what
-        self.images = np.empty((most, size, size), np.uint8)
+        self.images = scratch.empty((most, size, size))
         self.rows: list[tuple[str, str, str, str, str, str]] = []  # id, file, label, group, acquired, sha256
         self.rejected: list[tuple[str, str]] = []
         self.seen: dict[str, int] = {}
@@ -96,8 +137,8 @@ class _Results:
             return
         pixels = result.pixels
         if pixels.ndim > self.images.ndim - 1:  # the first in colour
-            grey, self.images = self.images, np.empty((*self.images.shape, 3), np.uint8)
-            self.images[: len(self.rows)] = grey[: len(self.rows), ..., None]
+            grey, self.images = self.images, scratch.empty((*self.images.shape, 3))
+            scratch.copy(grey[: len(self.rows)], self.images)
         self.images[len(self.rows)] = pixels if pixels.ndim == self.images.ndim - 1 else pixels[..., None]
         group = entry.group or (self.pseudonyms.of(result.patient) if result.patient.id else name)
         self.rows.append((name, file, entry.label, group, entry.acquired or result.acquired, result.sha256))
@@ -142,8 +183,10 @@ def _decoded(entries: Sequence[Entry], image_size: int, workers: int) -> Iterato
             yield first, future.result()
 
 
-def _take_npz(file: Path, image_size: int, *, labeled: bool) -> Taken:
+def _take_npz(file: Path, image_size: int | None, largest: int, *, labeled: bool) -> Taken:
     parts, classes = read_own(file, labeled=labeled)
+    if image_size is None:
+        image_size = min(largest, max(part.images.shape[1] for part in parts.values()))
     results = _Results(sum(len(part.images) for part in parts.values()), image_size, what="image")
     for name, part in parts.items():
         none = np.full(len(part.images), "")

@@ -80,12 +80,11 @@ def _torchvision(problems: list[str]) -> bool:
 
 
 def _encoders(problems: list[str]) -> dict[str, str]:
-    """Which encoders need no file of weights."""
-    found = encoders.bundled()
-    problems += [
-        f"the weights of {name} are not installed; run make install" for name, there in found.items() if not there
-    ]
-    return {name: "bundled" for name, there in found.items() if there}
+    """Which encoders need no file of weights, and whether they are the right ones."""
+    found = {name: encoders.state(name) for name in encoders.BUNDLED}
+    if found[encoders.DEFAULT] != encoders.SOUND:
+        problems.append(f"the weights of {encoders.DEFAULT} are {found[encoders.DEFAULT]}; run make install")
+    return found
 
 
 def _servers(problems: list[str]) -> dict[str, str]:

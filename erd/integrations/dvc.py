@@ -71,10 +71,10 @@ def track(paths: Sequence[Path]) -> dict[str, str]:
     found = {path: _md5(path) for path in paths}
     with _repo("track the data") as repo:
         outputs = {Path(out.fs_path) for stage in repo.index.stages if stage.cmd for out in stage.outs}
-        for path in paths:
-            if path.absolute() in outputs:
-                repo.cache.local.add(str(path.absolute()), repo.fs, found[path])
-        if free := [str(path) for path in paths if path.absolute() not in outputs]:
+        made = [path for path in paths if outputs & {path.absolute(), *path.absolute().parents}]
+        for path in made:
+            repo.cache.local.add(str(path.absolute()), repo.fs, found[path])
+        if free := [str(path) for path in paths if path not in made]:
             repo.add(free)
     return {path.as_posix(): md5 for path, md5 in found.items()}
 
@@ -89,10 +89,13 @@ def hashes(run: RunDir) -> dict[str, str]:
     return {path.relative_to(run.root).as_posix(): _md5(path) for path in data_files(run)}
 
 
-def data_files(run: RunDir) -> list[Path]:
-    """All that ingest packed: with these files a run can be made again."""
+def data_files(run: RunDir, *, encoded: bool | None = None) -> list[Path]:
+    """All that ingest packed, and what an encoder made of it, if there was one: with these files a run can be made
+    again."""
     sets = [run.labeled, run.batch, run.holdout]
-    return [*sets, *map(packed.manifest, sets), run.ingested]
+    there = run.features_of(run.labeled).exists() if encoded is None else encoded
+    features = [*map(run.features_of, sets), run.encoded] if there else []
+    return [*sets, *map(packed.manifest, sets), run.ingested, *features]
 
 
 def checkout(path: Path, md5: str) -> None:

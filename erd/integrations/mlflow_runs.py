@@ -21,8 +21,7 @@ from pathlib import Path
 from erd.base import errors, files
 from erd.base.errors import RunError, UserError
 from erd.base.locks import is_held
-from erd.data import packed
-from erd.integrations import mlflow_sending
+from erd.integrations import dvc, mlflow_sending
 from erd.integrations.mlflow_client import (
     Unusable,
     connect,
@@ -222,8 +221,7 @@ def _believed(run_id: str, tags: Mapping[str, str]) -> tuple[str, dict[str, str]
     except (UserError, ValueError, RecursionError):
         batch, hashes = "", None
     blank = RunDir(Path())
-    sets = [blank.labeled, blank.batch, blank.holdout]
-    names = {path.as_posix() for path in (*sets, *map(packed.manifest, sets), blank.ingested)}
+    names = {path.as_posix() for path in dvc.data_files(blank, encoded=True)}
     sound = isinstance(hashes, dict) and all(
         name in names and isinstance(md5, str) and re.fullmatch(r"[0-9a-f]{32}", md5) for name, md5 in hashes.items()
     )

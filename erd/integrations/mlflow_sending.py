@@ -20,7 +20,7 @@ from erd.integrations.mlflow_record import END, RESULTS, Record
 from erd.reporting import wording
 from erd.runs import stage_records
 from erd.runs.folder import RunDir
-from erd.runs.results import ClassAccuracy, Metrics
+from erd.runs.results import ClassAccuracy, Encoded, Metrics
 from erd.runs.stage_records import StageRecord
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 ARTIFACTS = ("scores.parquet", "metrics.json", "learned.json", "quarantine.csv", "settings.json", "report.html")
 SECTIONS = {  # how a key of metrics.json begins → its metric: MLflow draws a section of charts for each prefix
     "holdout_": "holdout/",
+    "disagreement_": "baseline/disagreement_",
+    "neighbours_": "baseline/neighbours_",
     "max_softmax_": "baseline/max_softmax_",
     "entropy_": "baseline/entropy_",
     "val_accuracy": "classifier/val_accuracy",
@@ -238,12 +240,15 @@ def _log_inputs(client: "MlflowClient", run: RunDir, record: Record, run_id: str
                     digest=digest[:DIGEST_LENGTH],
                     source_type="local",
                     source=json.dumps(source),
-                    profile=json.dumps({"num_rows": len(packed.read(path).images)}),
+                    profile=json.dumps({"num_rows": len(packed.read(path))}),
                 ),
                 [InputTag(MLFLOW_DATASET_CONTEXT, context)],
             )
         )
     client.log_inputs(run_id, inputs)
+    if (seen := Encoded.read(run)).encoder:
+        log_values(client, run_id, params={"encoder.weights": str(seen.weights), "encoder.input_size":
+                                           str(seen.input_size), "encoder.features": str(seen.features)})  # fmt: skip
     if record.hashes:  # of manifests and the like too: all it takes to make the run again from its id
         client.set_tag(run_id, "data_hashes", json.dumps(record.hashes))
 

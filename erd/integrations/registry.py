@@ -23,6 +23,7 @@ import numpy as np
 from erd.base.errors import why
 from erd.integrations import mlflow_client, mlflow_record
 from erd.integrations.mlflow_record import Record
+from erd.nets import encoders, weights_file
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
 from erd.settings.schema import Registry, Settings
@@ -121,7 +122,9 @@ def _log(client: "MlflowClient", settings: Settings, run: RunDir, record: Record
     )  # fmt: skip
     with TemporaryDirectory() as folder, _global_location():
         (Path(folder) / "facts.json").write_text(json.dumps(facts.as_json()), encoding="utf-8")
-        artifacts = {"classifier": run.pretrained, "reference": run.clean_scores}
+        artifacts = {"classifier": run.pretrained, "reference": run.clean_scores, "neighbours": run.neighbour_index}
+        if settings.encoder and (weights := weights_file(settings.model.weights)):
+            artifacts["encoder"] = weights  # a bundled one comes with its package, and is known by its hash
         artifacts |= {f"member-{label}": run.member(label) for label in facts.labels}
         artifacts |= {"facts": Path(folder) / "facts.json"}
         # Model.log, since mlflow.pyfunc.log_model takes no run's id: it would start, and end, a run of its own.
@@ -136,9 +139,16 @@ def _log(client: "MlflowClient", settings: Settings, run: RunDir, record: Record
             code_paths=[str(Path(__file__).parents[1])],  # the whole package: nets and distances are found by name
             signature=signature,
             input_example=np.zeros((2, *facts.shape), np.uint8),  # blank: nobody's images leave the run with the model
-            pip_requirements=[f"{package}=={metadata.version(package).partition('+')[0]}" for package in REQUIRED],
+            pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in _required(settings)],
         )
     return model.model_id
+
+
+def _required(settings: Settings) -> list[str]:
+    if settings.encoder is None:
+        return list(REQUIRED)
+    known = encoders.BUNDLED.get(settings.encoder) if settings.model.weights is None else None
+    return [*REQUIRED, "timm", "torchvision", *([known.package] if known else [])]
 
 
 def _create_version(client: "MlflowClient", name: str, model_id: str, run: RunDir, run_id: str) -> "ModelVersion":

@@ -54,7 +54,9 @@ def reproduce(run_id: str) -> Reproduced:
     log.info("data of %s checked out to %s", then.batch, run.root)
     # A batch keeps the alarm's level of its first look, which need not be that of the run's own settings.
     alarm_ledger.enter(run.alarms, settings.stream, run.batch_name, p=1.0, at=metrics.verdict.alarm_level)
-    for stage in chain.CHAIN[1:]:  # ingest made the data
+    # ingest made the data; and of the library's images a run keeps their features, not a copy of them.
+    begun = chain.up_to("encode" if settings.encoder else "ingest")
+    for stage in chain.CHAIN[len(begun) :]:
         for done in chain.run(stage, settings, run):
             log.info("%s: done", done.stage)
     return Reproduced(run, Metrics.read(run).flat(), _differs(then.files, run))

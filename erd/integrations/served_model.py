@@ -20,13 +20,16 @@ from erd.weekly.scorer import Facts, Scorer
 
 
 class Ensemble(PythonModel):
-    """Artifacts: `classifier`, `member-<label>`…, `reference` (scores of known images), `facts` (see registry.py)."""
+    """Artifacts: `classifier`, `member-<label>`…, `reference` (scores of known images), `neighbours` (what they are
+    compared with), `encoder` (its weights, where they are not a package's), `facts` (see registry.py)."""
 
     def load_context(self, context: PythonModelContext) -> None:
         files = {name: Path(path) for name, path in context.artifacts.items()}
         facts = Facts(**json.loads(files["facts"].read_text(encoding="utf-8")))
         members = [files[f"member-{label}"] for label in facts.labels]
-        self.scorer = Scorer(facts, files["classifier"], members, files["reference"])
+        self.scorer = Scorer(
+            facts, files["classifier"], members, files["reference"], files["neighbours"], files.get("encoder")
+        )
 
     def predict(
         self, context: PythonModelContext, model_input: np.ndarray, params: dict[str, Any] | None = None

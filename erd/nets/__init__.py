@@ -2,6 +2,7 @@
 
     model = build("resnet20", channels=3, image_size=32, classes=10, seed=0, mean=[.5, .5, .5], std=[.2, .2, .2])
     logits = model(images)                       # uint8, N×C×H×W
+    build("head", channels=1432, image_size=FEATURES, …)         # features of an encoder: images of one pixel, N×D×1×1
 
 A new net is one file in this folder: a function from channels, image size and classes to a module, entered into the
 table with its recipes (erd/nets/registry.py). Nothing in it may be random when it runs (no dropout): members trained
@@ -21,20 +22,22 @@ from erd.base.errors import UserError
 from erd.nets import registry
 
 SMALLEST_IMAGE = 8
+FEATURES = 1  # the image size of features: one pixel with many channels, of float numbers as they are
 _drawing = threading.Lock()  # the layers draw from the global generator: one net at a time
 
 
 class Classifier(nn.Module):
     """A net with its input normalisation inside: images as they are stored in, logits out."""
 
-    mean: Tensor  # float32, 1×C×1×1, of pixel values 0..1
+    mean: Tensor  # float32, 1×C×1×1, of pixel values 0..1; of features as they are
     std: Tensor
     scale: Tensor  # the same as one multiplication and one addition on pixel values 0..255
     shift: Tensor
 
-    def __init__(self, net: nn.Module, channels: int) -> None:
+    def __init__(self, net: nn.Module, channels: int, unit: float = 255.0) -> None:
+        """`unit` is the number that a stored value of 1 has: 255 in images, 1 in features."""
         super().__init__()
-        self.net = net
+        self.net, self.unit = net, unit
         self.made_of: dict[str, str | int] = {}  # the arguments of `build`, which a saved net records
         for name in ("mean", "std", "scale", "shift"):
             self.register_buffer(name, torch.empty(1, channels, 1, 1))
@@ -44,12 +47,12 @@ class Classifier(nn.Module):
         """Set what the net sees as 0 and 1, per channel."""
         self.mean.copy_(torch.as_tensor(mean).view_as(self.mean))
         # A channel that never varies has std 0 and must not turn into NaN.
-        self.std.copy_(torch.as_tensor(std).view_as(self.std)).clamp_(min=1 / 255)
-        self.scale.copy_(1 / (255 * self.std))
+        self.std.copy_(torch.as_tensor(std).view_as(self.std)).clamp_(min=1 / 255 if self.unit > 1 else 1e-6)
+        self.scale.copy_(1 / (self.unit * self.std))
         self.shift.copy_(-self.mean / self.std)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of images with values 0..255, uint8 or float."""
+        """Logits of images with values 0..255, uint8 or float, or of features."""
         return self.net(self.normalised(images))
 
     def normalised(self, images: Tensor) -> Tensor:
@@ -70,15 +73,16 @@ def build(
 ) -> Classifier:
     """A fresh net, its weights drawn from `seed` alone; mean and std are per channel, of values 0..1."""
     builder = registry.get(name).build
-    if image_size < SMALLEST_IMAGE:
+    if image_size < SMALLEST_IMAGE and image_size != FEATURES:
         raise UserError(
             f"Images of {image_size}×{image_size} are too small; take {SMALLEST_IMAGE}×{SMALLEST_IMAGE} or more"
         )
     with _drawing, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed every GPU too
         net = builder(channels, image_size, classes)
-        _initialise_he(net)
-    model = Classifier(net, channels)
+        if not registry.get(name).pretrained:
+            _initialise_he(net)
+    model = Classifier(net, channels, unit=1.0 if image_size == FEATURES else 255.0)
     model.made_of = {"name": name, "channels": channels, "image_size": image_size, "classes": classes}
     model.normalise([0.0] * channels if mean is None else mean, [1.0] * channels if std is None else std)
     return model

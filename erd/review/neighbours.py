@@ -1,6 +1,7 @@
 """For an image of the batch, the training images that are most like it to the classifier.
 
-Alike means: the cosine of what goes into the classifier's last layer. At most 5,000 training images are compared with.
+Alike means: the cosine of what goes into the classifier's last layer; for a head these are an encoder's features. At
+most 5,000 training images are compared with.
 """
 
 import logging
@@ -66,7 +67,9 @@ class Neighbours:
             log.warning("no neighbours can be shown: %s", error)
 
     def _find(self, rows: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
-        labeled = packed.read(self.run.labeled)
+        labeled, batch = (
+            packed.read(self.run.seen(path, self.queue.settings)) for path in (self.run.labeled, self.run.batch)
+        )
         assert labeled.labels is not None
         if self._trained is None:
             model, _ = load_net(self.run.pretrained)
@@ -76,7 +79,7 @@ class Neighbours:
             sample = everything[torch.from_numpy(np.sort(drawn[:COMPARED]))]
             self._trained = model, sample, _features(model, Rows(labeled.images, sample))
         model, sample, trained = self._trained
-        asked = _features(model, Rows(packed.read(self.run.batch).images, torch.tensor(rows)))
+        asked = _features(model, batch.some(torch.tensor(rows)))
         likeness, nearest = (asked @ trained.T).topk(min(NEAREST, len(sample)), dim=1)
         return {
             row: [

@@ -2,12 +2,15 @@
 
 import io
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 from erd.base import files
+from erd.base.errors import UserError
 from erd.data import packed
 from erd.data.arrays import as_labeled
 from erd.data.decode import decode, opened
@@ -23,9 +26,11 @@ class Pictures:
     def __init__(self, queue: Queue) -> None:
         self.ids = queue.table["id"].tolist()
         self.batch = packed.read(queue.run.batch).images
-        labeled = packed.read(queue.run.labeled)
-        assert labeled.part is not None
-        self.labeled, self.trained = labeled.images, (labeled.part == packed.PARTS.index("train")).numpy()
+        part = files.load_table(packed.manifest(queue.run.labeled))["part"].to_numpy()
+        self.trained = part == "train"
+        self.labeled: packed.Packed | None = None
+        with suppress(UserError):  # they were taken out of the library since
+            self.labeled = packed.read(queue.run.labeled)
         self.inbox = Path(queue.settings.data.inbox) if queue.settings.data.inbox else None
         known = files.load_table(packed.manifest(queue.run.batch))
         self.files = known["file"].tolist() if "file" in known else self.ids  # runs made before kept only the ids
@@ -35,7 +40,9 @@ class Pictures:
         return _png(_image(self.batch[row].numpy()))
 
     def train(self, row: int) -> bytes:
-        return _png(_image(self.labeled[row].numpy()))
+        if self.labeled is None:
+            return _png(Image.new("L", (8, 8), 128))
+        return _png(_image(self.labeled.some(torch.tensor([row])).take(torch.tensor([0]))[0].numpy()))
 
     def large(self, row: int) -> bytes:
         with _decoding:

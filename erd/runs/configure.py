@@ -11,13 +11,16 @@ from typing import Any
 
 from erd.base import files
 from erd.base.errors import UserError
-from erd.nets import registry
+from erd.nets import encoders, registry
 from erd.runs.folder import RunDir
 from erd.settings.families import get
-from erd.settings.scenarios import SIZES
-from erd.settings.schema import HERE, Settings, load, of_json
+from erd.settings.scenarios import OWN_NET, OWN_SETTINGS, SIZES, Scenario
+from erd.settings.schema import HERE, NO_ENCODER, Settings, load, of_json
 from erd.statistics.disagreement import check_distance
 from erd.training import runners
+
+HEAD = "head"  # the net on an encoder's features, where none is named
+WITHOUT_ENCODER = 32  # pixels of images from files, where no encoder wants more
 
 
 def resolve(settings: Settings) -> Settings:
@@ -26,20 +29,28 @@ def resolve(settings: Settings) -> Settings:
     What the user set stays; then comes the scenario's row; then the recipe of the net.
     """
     scenario = get(settings.data.scenario)
-    net = settings.model.net or scenario.net
+    encoder, net = _encoder_and_net(settings, scenario)
     recipes = registry.get(net).recipes
     runners.check(settings.run)
     check_distance(settings.score.distance)
-    same_net = net == scenario.net
-    decided: dict[str, Any] = {"model.net": net, "finetune.members": scenario.members,
-                               "data.image_size": scenario.image_size}  # fmt: skip
+    own_settings = scenario.settings if net == scenario.net else {}
+    if scenario.name == "own" and net == OWN_NET:
+        own_settings = OWN_SETTINGS
+    decided: dict[str, Any] = {
+        "model.encoder": encoder or NO_ENCODER,
+        "model.net": net,
+        "finetune.members": scenario.members,
+        "score.join": "neighbours" if encoder else "none",
+        "data.image_size": scenario.image_size,
+        "data.largest": _largest(settings, encoder, net),
+    }
     decided |= {f"data.{size}": getattr(scenario, size) for size in SIZES}
     for block in ("pretrain", "finetune"):
         schedule = "pretrain" if settings.finetune.init == "random" else block
         for name, value in getattr(recipes, schedule).items():
             decided[f"{block}.{name}"] = value
-            if same_net and f"{schedule}.{name}" in scenario.settings:
-                decided[f"{block}.{name}"] = scenario.settings[f"{schedule}.{name}"]
+            if f"{schedule}.{name}" in own_settings:
+                decided[f"{block}.{name}"] = own_settings[f"{schedule}.{name}"]
             if schedule != block:  # ERD++ follows the pretraining schedule as the user set it
                 asked = getattr(settings.pretrain, name)
                 decided[f"{block}.{name}"] = asked if asked is not None else decided[f"{block}.{name}"]
@@ -63,6 +74,39 @@ def resolve(settings: Settings) -> Settings:
         if asked[block][name] is None:
             open_ones[key] = value
     return settings.override(open_ones)
+
+
+def _largest(settings: Settings, encoder: str | None, net: str) -> int:
+    """As large as the net wants them that looks at the images."""
+    if encoder and settings.model.input_size:
+        return settings.model.input_size
+    looking = encoder or (net.removeprefix(registry.PREFIX) if registry.get(net).pretrained else None)
+    return encoders.own_size(looking) if looking else WITHOUT_ENCODER
+
+
+def _encoder_and_net(settings: Settings, scenario: Scenario) -> tuple[str | None, str]:
+    """A net that sees images needs no encoder, a head needs one: who names one of the two has chosen both."""
+    asked, net = settings.model.encoder, settings.model.net
+    if asked is None and net is None:
+        net = scenario.net if scenario.encoder is None else None
+        asked = scenario.encoder
+    on_features = net is not None and registry.get(net).on_features
+    if asked in (None, NO_ENCODER):
+        encoder = encoders.DEFAULT if on_features and asked is None else None
+    else:
+        encoders.check_name(asked)
+        encoder = asked
+    if net is None:
+        net = HEAD if encoder else scenario.net if scenario.encoder is None else OWN_NET
+    elif bool(encoder) != on_features:
+        one = "head" if encoder else "resnet20"
+        what = f"sees features, and there is no encoder: set model.encoder={encoders.DEFAULT}"
+        if encoder:
+            what = f"sees images, and model.encoder={encoder} makes features of them: set model.encoder=none"
+        raise UserError(f"the net '{net}' {what}, or model.net={one}")
+    if settings.score.join == "neighbours" and not encoder:
+        raise UserError("score.join=neighbours needs the features of an encoder: set model.encoder, or score.join=none")
+    return encoder, net
 
 
 def settings_for(

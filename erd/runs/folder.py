@@ -57,6 +57,22 @@ class RunDir:
     def quarantine(self) -> Path:
         return self.root / "quarantine.csv"
 
+    # encode
+    @property
+    def features(self) -> Path:
+        return self.root / "features"  # what an encoder makes of the packed sets, a file each
+
+    def features_of(self, packed: Path) -> Path:
+        return self.features / packed.name
+
+    @property
+    def encoded(self) -> Path:
+        return self.features / "encode.json"  # which encoder, if any
+
+    def seen(self, packed: Path, settings: Settings) -> Path:
+        """What the nets see of a packed set: its features where there is an encoder, else the images themselves."""
+        return self.features_of(packed) if settings.encoder else packed
+
     # pretrain, finetune
     @property
     def pretrained(self) -> Path:
@@ -97,6 +113,10 @@ class RunDir:
     @property
     def clean_scores(self) -> Path:
         return self.root / "clean_scores.parquet"  # what new images are compared with: known, and in no training
+
+    @property
+    def neighbour_index(self) -> Path:
+        return self.root / "neighbours.safetensors"  # what new images are compared with; empty without `score.join`
 
     @property
     def decision(self) -> Path:

@@ -37,6 +37,31 @@ class Ingested:
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """encode.json: what the nets see in place of images."""
+
+    encoder: str | None  # None: the images themselves
+    weights: str | None = None  # hash of its weights
+    input_size: int | None = None  # pixels at which it was shown the images
+    features: int | None = None  # of an image
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def sees(self) -> tuple[object, ...]:
+        """The same where the nets of two runs can be shown each other's images."""
+        return self.encoder, self.weights, self.input_size
+
+    def write(self, run: RunDir) -> None:
+        files.save_json(run.encoded, asdict(self))
+
+    @classmethod
+    def read(cls, run: RunDir) -> "Encoded":
+        if not run.encoded.exists():  # the stage was left out, or there was none in the version that made the run
+            return cls(None)
+        return _made(cls, files.load_json(run.encoded), run.encoded)
+
+
+@dataclass(frozen=True)
 class Decided:
     """decision.json: what was decided of the batch, before anybody asks whether it was right."""
 

@@ -11,6 +11,7 @@ from erd.base.errors import UserError, nearest
 from erd.settings.scenarios import (
     CIFAR,
     CORRUPTIONS,
+    ENCODER,
     MNIST_NEAR,
     SCENARIOS,
     SEVERITIES,
@@ -42,6 +43,7 @@ _MEDICAL: dict[str, Any] = {
 _MEDICAL_SETS = ("nih", "padchest", "drd", "pcam")  # of each the classes 0 and 1 are known
 _FAR = {"noise": "noise", "mnist": "mnist", "fmnist": "fashion_mnist", "cifar10": "cifar10", "cifar100": "cifar100",
         "tinyimagenet": "tinyimagenet"}  # fmt: skip
+_LARGER = {"chestxray64": 64} | dict.fromkeys(_MEDICAL_SETS, 224)  # pixels: an encoder makes use of them
 _UNSEEN = (2, 3, 4, 5)  # cardiomegaly, pneumothorax, nodule, mass in both chest X-ray sets
 
 
@@ -116,6 +118,12 @@ def _thousand(row: Scenario) -> Scenario:
                    members=min(5, len(row.known)) if row.known else 5, evaluated_on="batch")  # fmt: skip
 
 
+def _encoded(row: Scenario) -> Scenario:
+    """The same images, on the features of the bundled encoder; as large as they come where the row makes them small."""
+    size = _LARGER.get(row.known_source, row.image_size)
+    return replace(row, name=f"{row.name}-encoded", net="head", encoder=ENCODER, settings={}, image_size=size)
+
+
 @dataclass(frozen=True)
 class Family:
     """Scenarios with names by a pattern."""
@@ -139,7 +147,12 @@ def _families() -> tuple[Family, ...]:
     ]  # fmt: skip
     every = [*SCENARIOS.values(), *(row for family in made for row in family.scenarios)]
     small = tuple(_thousand(row) for row in every if (row.batch_known or 0) > 500 and (row.batch_novel or 0) > 500)
-    return (*made, Family("SCENARIO-1k", "any with more, with a batch of 500 + 500", "svhn-near-1k", small))
+    encoded = tuple(_encoded(row) for row in [*every, *small] if row.encoder is None)
+    return (
+        *made,
+        Family("SCENARIO-1k", "any with more, with a batch of 500 + 500", "svhn-near-1k", small),
+        Family("SCENARIO-encoded", "any, on the features of the bundled encoder", "cifar10-near-encoded", encoded),
+    )
 
 
 FAMILIES = _families()
@@ -154,8 +167,9 @@ def _groups() -> dict[str, list[str]]:
     medical = {row.name for row in _medical()}
     for name, row in ALL.items():
         if row.shift is not None:
-            small = "-1k" * name.endswith("-1k")
-            found.setdefault(name.removesuffix(small).removesuffix(f"-{row.shift.corruption}") + small, []).append(name)
+            ending = "-1k" * ("-1k" in name) + "-encoded" * (row.encoder is not None)
+            group = name.removesuffix(ending).removesuffix(f"-{row.shift.corruption}") + ending
+            found.setdefault(group, []).append(name)
         elif name in SCENARIOS and "-6v4-" in name:
             found.setdefault(name.rpartition("-")[0], []).append(name)
         elif name in medical:

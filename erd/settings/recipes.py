@@ -11,6 +11,9 @@ _CONV: Schedule = {"epochs": 100, "batch_size": 128, "optimizer": "sgd", "lr": 0
                    "weight_decay": 5e-4, "milestones": [50, 70, 90], "gamma": 0.2, "augment": True,
                    "patience": 0}  # fmt: skip
 _CONV_FINETUNE: Schedule = _CONV | {"epochs": 10, "lr": 1e-3, "milestones": []}
+# On the features of an encoder. Small steps: with ten times the rate members give in on known images too.
+_HEAD: Schedule = _MLP | {"epochs": 10}
+_HEAD_FINETUNE: Schedule = _MLP | {"epochs": 20, "lr": 1e-4}
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,12 @@ class Recipes:
 
 
 MLP = Recipes(_MLP, _MLP, small=True, threads=1)  # its steps are too small to share
+HEAD = Recipes(_HEAD, _HEAD_FINETUNE, small=True, threads=1)
 CONVOLUTIONAL = Recipes(_CONV, _CONV_FINETUNE)
 CONVOLUTIONAL_SMALL = Recipes(_CONV, _CONV_FINETUNE, small=True)
+# From weights that were learned on other images: smaller steps, and fewer of them.
+PRETRAINED = Recipes(
+    _CONV | {"epochs": 30, "lr": 1e-2, "milestones": [15, 21, 27], "batch_size": 32},
+    _CONV_FINETUNE | {"batch_size": 32},
+)
 DENSENET = Recipes(_CONV | {"batch_size": 32}, _CONV_FINETUNE | {"batch_size": 32, "lr": 1e-5})

@@ -39,7 +39,7 @@ class Scenario:
     novel: tuple[int, ...] | None
     net: str
     members: int | None  # None: three, or two where there are only two classes
-    image_size: int
+    image_size: int | None  # None: the size that the encoder takes
     train: int | None  # S, before calibration and what is not left for the holdout are taken out of it
     val: int | None  # None, here and below: a share of what there is (`erd.data.dealing.own_sizes`)
     calibration: int | None
@@ -50,8 +50,10 @@ class Scenario:
     evaluated_on: str = "holdout"  # where the paper's figures of this row are computed
     settings: dict[str, Any] = field(default_factory=dict)  # dotted, where the row departs from its net's recipe
     shift: Shift | None = None  # novel images that are corrupted
+    encoder: str | None = None  # of timm, frozen: the net is then a head on its features
 
 
+ENCODER = "tf_efficientnet_lite0"  # the one that is bundled
 SIZES = ("train", "val", "calibration", "batch_known", "batch_novel", "holdout_known", "holdout_novel")
 # C is hidden among the batch with a wrong label, as are its known images (`detect.calibration: mixed`). So it is
 # small against them: as many again cost .14 AUROC on the X-rays.
@@ -112,12 +114,15 @@ def _rows() -> list[Scenario]:
              "evaluated_on": "batch"},
             # An epoch has only some 25 steps here: fewer epochs to pretrain, and larger steps to fine-tune
             settings={"pretrain.epochs": 30, "pretrain.milestones": [15, 21, 27], "finetune.lr": 1e-2}),
-        # The user's own images: data.source, data.path, data.known and data.novel say which. A weekly run stops early.
+        # The user's own images: data.source, data.path, data.known and data.novel say which.
         row("own", everything("own"), everything("own"),
-            {"net": "resnet20", "members": None, "image_size": 32, "evaluated_on": "batch"} | dict.fromkeys(SIZES),
-            settings={"pretrain.epochs": 60, "pretrain.milestones": [30, 42, 54], "pretrain.patience": 15,
-                      "finetune.lr": 1e-2, "finetune.patience": 3}),
+            {"net": "head", "encoder": ENCODER, "members": None, "image_size": None, "evaluated_on": "batch"}
+            | dict.fromkeys(SIZES)),
     ]  # fmt: skip
 
 
+# The user's own images without an encoder: the net that sees them, and a weekly run stops early.
+OWN_NET = "resnet20"
+OWN_SETTINGS: dict[str, Any] = {"pretrain.epochs": 60, "pretrain.milestones": [30, 42, 54], "pretrain.patience": 15,
+                                "finetune.lr": 1e-2, "finetune.patience": 3}  # fmt: skip
 SCENARIOS: dict[str, Scenario] = {row.name: row for row in _rows()}

@@ -20,6 +20,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
+NO_ENCODER = "none"  # `model.encoder` for nets that see the images themselves, where the scenario has one
 
 
 class _Loader(yaml.SafeLoader):
@@ -48,6 +49,7 @@ class Data(Block):
     root: str | None = None
     download: bool = False
     image_size: Annotated[int, Field(ge=8)] | None = None
+    largest: Annotated[int, Field(ge=8)] | None = None
     train: Count | None = None
     val: Count | None = None
     calibration: Count | None = None
@@ -58,6 +60,8 @@ class Data(Block):
 
 
 class Model(Block):
+    encoder: str | None = None  # a name of timm; "none" for no encoder
+    input_size: Annotated[int, Field(ge=32)] | None = None
     net: str | None = None
     weights: str | None = None
 
@@ -95,6 +99,7 @@ class Finetune(Training):
 
 class Score(Block):
     distance: str = "tv"  # a name of erd.statistics.disagreement.DISTANCES
+    join: Literal["none", "neighbours"] | None = None
 
 
 class Detect(Block):
@@ -129,8 +134,6 @@ class Registry(Block):
 
 
 class Bench(Block):
-    encoder: str | None = None
-    weights: str | None = None
     outliers: str | None = None
 
 
@@ -164,6 +167,11 @@ class Settings(Block):
     registry: Registry = Registry()
     bench: Bench = Bench()
     run: Run = Run()
+
+    @property
+    def encoder(self) -> str | None:
+        """The frozen net whose features the nets see in place of images; None where they see the images."""
+        return None if self.model.encoder in (None, NO_ENCODER) else self.model.encoder
 
     @property
     def stream(self) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-COMPARED = ("entropy", "max_softmax")  # columns of a table of scores that are evaluated beside the score
+# Columns of a table of scores that are evaluated beside the score.
+COMPARED = ("disagreement", "neighbours", "entropy", "max_softmax")
 
 
 def roc_counts(known: np.ndarray, novel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -68,6 +69,12 @@ class Detection:
     realised_fpr: float | None = None  # of the known images, the share that is flagged
     realised_fdr: float | None = None  # of the flagged images, the share that is known
     power: float | None = None  # of the novel images, the share that is flagged
+    disagreement_auroc: float | None = None  # ERD's own score, where the score joins it with others
+    disagreement_tnr95: float | None = None
+    disagreement_aupr: float | None = None
+    neighbours_auroc: float | None = None  # the neighbours in the batch alone, where there is an encoder
+    neighbours_tnr95: float | None = None
+    neighbours_aupr: float | None = None
     entropy_auroc: float | None = None  # of the same members, by the entropy of their mean
     entropy_tnr95: float | None = None
     entropy_aupr: float | None = None
@@ -77,7 +84,7 @@ class Detection:
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> "Detection":
-        """From columns score, flagged, truth and those of COMPARED."""
+        """From columns score, flagged, truth and those of COMPARED that there are."""
         if "truth" not in table or table.empty:
             return cls()
         novel = (table["truth"] == "novel").to_numpy()
@@ -86,7 +93,7 @@ class Detection:
         figures["realised_fpr"] = float(flagged[~novel].mean()) if (~novel).any() else None
         figures["realised_fdr"] = float((~novel)[flagged].mean()) if flagged.any() else 0.0
         figures["power"] = float(flagged[novel].mean()) if novel.any() else None
-        for compared in COMPARED:
+        for compared in [name for name in COMPARED if name in table]:
             other = detection_metrics(table[compared].to_numpy(), novel)
             figures |= {f"{compared}_{name}": value for name, value in other.items()}
         return cls(**figures)

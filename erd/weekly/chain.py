@@ -15,10 +15,10 @@ from erd.runs.folder import RunDir
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
 from erd.training import runners
-from erd.weekly.stages import evaluate, finetune, ingest, pretrain, score
+from erd.weekly.stages import encode, evaluate, finetune, ingest, pretrain, score
 from erd.weekly.stages.base import Job, Stage
 
-CHAIN: tuple[Stage, ...] = (ingest.STAGE, pretrain.STAGE, finetune.STAGE, score.STAGE, evaluate.STAGE)
+CHAIN: tuple[Stage, ...] = (ingest.STAGE, encode.STAGE, pretrain.STAGE, finetune.STAGE, score.STAGE, evaluate.STAGE)
 BY_NAME = {stage.name: stage for stage in CHAIN}
 
 
@@ -32,10 +32,12 @@ def run(stage: Stage, settings: Settings, folder: RunDir) -> list[Done]:
     jobs = stage.jobs(settings, folder)
     with watched(stage, jobs):
         if not stage.side_by_side:
-            return [job.function(*job.arguments) for job in jobs]
-        with runners.of(settings.run, len(jobs)) as runner:
-            futures = [runner.submit(job.function, *job.arguments) for job in jobs]
-            return [future.result() for future in futures]
+            done = [job.function(*job.arguments) for job in jobs]
+        else:
+            with runners.of(settings.run, len(jobs)) as runner:
+                futures = [runner.submit(job.function, *job.arguments) for job in jobs]
+                done = [future.result() for future in futures]
+    return [*done, stage.finish(settings, folder)] if stage.finish else done
 
 
 @contextmanager
@@ -45,5 +47,6 @@ def watched(
     """While the block does the jobs: a bar, or a line a minute, on how far they are."""
     told = {job.name: job.told for job in jobs if job.told is not None}
     what = f"{stage.name} ×{len(jobs)}" if len(jobs) > 1 else stage.name
-    with progress.watched(told, what, total=sum(job.epochs for job in jobs), on_progress=on_progress):
+    with progress.watched(told, what, total=sum(job.epochs for job in jobs), unit=stage.unit,
+                          on_progress=on_progress):  # fmt: skip
         yield

@@ -10,10 +10,10 @@ import torch
 from erd.base import files
 from erd.base.errors import UserError
 from erd.data import packed
-from erd.data.packed import Packed, Rows
+from erd.data.packed import Packed
 from erd.runs import configure, stage_records
 from erd.runs.folder import RunDir
-from erd.runs.results import ClassAccuracy, OfClass
+from erd.runs.results import ClassAccuracy, Encoded, OfClass
 from erd.settings.schema import Settings
 from erd.training import devices
 from erd.training.batches import Mixture
@@ -55,7 +55,8 @@ def side_by_side(settings: Settings, run: RunDir, other: RunDir | None) -> Class
     """Accuracies on images of `run` that neither its classifier nor that of `other` was trained on."""
     if other is not None and not fits(other, run):
         other = None
-    labeled, manifest = packed.read(run.labeled), files.load_table(packed.manifest(run.labeled))
+    labeled = packed.read(run.seen(run.labeled, settings))
+    manifest = files.load_table(packed.manifest(run.labeled))
     unseen = manifest["part"].isin(UNSEEN)
     if other is not None:
         trained = files.load_table(packed.manifest(other.labeled)).query("part == 'train'")["id"]
@@ -81,6 +82,8 @@ def fits(other: RunDir, run: RunDir) -> bool:
     if not (other.pretrained.exists() and packed.manifest(other.labeled).exists()):
         return False
     mine, theirs = (files.load_facts(net)["net"] for net in (run.pretrained, other.pretrained))
+    if run.encoded.exists() and other.encoded.exists() and Encoded.read(run).sees != Encoded.read(other).sees:
+        return False
     return all(mine[key] == theirs[key] for key in ("image_size", "channels"))
 
 
@@ -90,7 +93,7 @@ def _right(settings: Settings, run: RunDir, labeled: Packed, rows: np.ndarray, t
     device = devices.device(settings.run)
     model, snapshots = load_net(run.pretrained, device)
     with devices.threads(settings.pretrain.threads):
-        chosen = predict(model, snapshots, Mixture(Rows(labeled.images, torch.from_numpy(rows)), device=device))
+        chosen = predict(model, snapshots, Mixture(labeled.some(torch.from_numpy(rows)), device=device))
     return np.array(files.load_facts(run.pretrained)["classes"])[chosen.argmax(1).numpy()] == truth
 
 

@@ -19,14 +19,19 @@ import pandas as pd
 import torch
 
 from erd.base import files
+from erd.base.errors import RunError
 from erd.data import packed
+from erd.data.feature_store import as_stored
 from erd.data.packed import Rows
+from erd.nets import encoders, weights_file
+from erd.nets.encoders import Encoder
 from erd.runs import configure
 from erd.runs.folder import RunDir
-from erd.runs.results import Ingested
+from erd.runs.results import Encoded, Ingested
 from erd.settings.schema import Run, Settings
 from erd.statistics import flags
 from erd.statistics.disagreement import disagreement
+from erd.statistics.neighbours import Joint
 from erd.training import devices
 from erd.training.batches import Mixture
 from erd.training.loop import predict
@@ -39,6 +44,7 @@ class Facts:
     """What it takes beside the nets."""
 
     shape: list[int]  # of an image
+    encoder: dict[str, Any] | None  # its name, hash of weights and input size, where the nets see its features
     labels: list[int]  # of the members
     classes: list[str]
     distance: str
@@ -48,8 +54,10 @@ class Facts:
 
     @classmethod
     def of(cls, settings: Settings, run: RunDir) -> "Facts":
+        seen = Encoded.read(run)
         return cls(
-            shape=list(packed.read(run.labeled).images.shape[1:]),
+            shape=list(packed.read(run.batch).images.shape[1:]),
+            encoder={"name": seen.encoder, "weights": seen.weights, "size": seen.input_size} if seen.encoder else None,
             labels=member_labels(settings, run),
             classes=Ingested.read(run).classes,
             distance=settings.score.distance,
@@ -63,27 +71,60 @@ class Facts:
 
 
 class Scorer:
-    def __init__(self, facts: Facts, classifier: Path, members: Sequence[Path], reference: Path) -> None:
-        """`reference` is the table of scores of known images that were in no training."""
+    def __init__(
+        self,
+        facts: Facts,
+        classifier: Path,
+        members: Sequence[Path],
+        reference: Path,
+        neighbours: Path,
+        weights: Path | None = None,
+    ) -> None:
+        """`reference` is the table of scores of known images that were in no training, `weights` the encoder's file
+        where it is not bundled."""
         self.facts = facts
+        self.joint = Joint.load(neighbours)
         self.device = devices.device(Run(device="cpu" if facts.device == "cpu" else "auto"))
         self.nets = [load_net(net, self.device) for net in (classifier, *members)]
         self.reference = files.load_table(reference)["score"].to_numpy()
+        self.encoder = self._encoder(weights)
 
     @classmethod
     def of_run(cls, run: RunDir) -> "Scorer":
-        facts = Facts.of(configure.read(run), run)
-        return cls(facts, run.pretrained, [run.member(label) for label in facts.labels], run.clean_scores)
+        settings = configure.read(run)
+        facts = Facts.of(settings, run)
+        members = [run.member(label) for label in facts.labels]
+        weights = weights_file(settings.model.weights) if settings.encoder else None
+        return cls(facts, run.pretrained, members, run.clean_scores, run.neighbour_index, weights)
+
+    def _encoder(self, weights: Path | None) -> Encoder | None:
+        """The one the nets were trained with, by its hash: features of another would mean nothing to them."""
+        if (known := self.facts.encoder) is None:
+            return None
+        download = weights is None and known["name"] not in encoders.BUNDLED  # it came from the hub
+        found = encoders.load(known["name"], weights=weights, size=known["size"], download=download, device=self.device)
+        if known["weights"] != found.weights:
+            raise RunError(
+                f"the weights of encoder '{known['name']}' are not those that this model was trained with: their hash "
+                f"is {found.weights[:12]}… and has to be {known['weights'][:12]}…"
+            )
+        return found
 
     def score(self, images: Any) -> pd.DataFrame:
         """One row an image. They go through the nets in the flow's own chunks, whatever their number."""
         checked = as_images(images, self.facts.shape)
         if not len(checked):
             return pd.DataFrame({"score": [], "p_value": [], "flagged": np.array([], bool), "predicted": []})
-        rows = Mixture(Rows(torch.from_numpy(checked)), device=self.device)
+        seen = torch.from_numpy(checked)
         with devices.threads(self.facts.threads):
+            if self.encoder is not None:
+                seen = as_stored(self.encoder.features(seen))[:, None, None, :]
+            rows = Mixture(Rows(seen), device=self.device)
             classifier, *members = (predict(model, snapshots, rows) for model, snapshots in self.nets)
-        scores = disagreement(torch.stack(members), self.facts.distance).numpy()
+            scores = disagreement(torch.stack(members), self.facts.distance).numpy()
+            if self.joint is not None:
+                table = self.joint.of_table(pd.DataFrame({"disagreement": scores}), seen.flatten(1))
+                scores = table["score"].to_numpy()
         return pd.DataFrame(
             {
                 "score": scores,

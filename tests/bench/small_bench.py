@@ -8,13 +8,14 @@ from pathlib import Path
 
 import torch
 
-from erd.bench import plan
+from erd.bench import cells, plan
 from erd.bench import run as bench
-from erd.bench.plan import Asked, Plan
+from erd.bench.plan import Asked, Place, Plan
 from erd.bench.rows import Row
 from erd.cli import main
 from erd.data.packed import Rows
 from erd.training import runners
+from erd.weekly.stages import encode as encoding
 
 FAST = ("pretrain.epochs=3", "run.runner=serial")
 
@@ -27,6 +28,15 @@ def run(*methods: str, seeds: int = 1, overrides: tuple[str, ...] = (), root: Pa
 def done(todo: Plan) -> list[Row]:
     with runners.of(todo.settings.run, len(todo.cells)) as runner:
         return bench.every_cell(todo, partial(runners.each, runner))
+
+
+def ready(place: Place, with_outliers: bool = True) -> Place:
+    """A place with images, their features where its nets see those, classifier and outliers, as the bench makes it."""
+    cells.collect(place)
+    for job in encoding.STAGE.jobs(place.settings, place.run):
+        cells.encode(place, *job.arguments[2:])
+    cells.prepare(place, with_outliers)
+    return place
 
 
 def timeless(rows: list[Row]) -> list[Row]:

@@ -98,15 +98,12 @@ def test_without_json_the_tables_are_printed_and_put_where_they_belong(enter: Ca
         (("--seeds", "0"), "the bench needs one seed or more, not 0"),
         (("--sweep", "labels", "--seeds", "0"), "the bench needs one seed or more, not 0"),
         (("--set", "seed=3"), "say how many with --seeds"),
-        (("--method", "far-seeing"), "name the file of its weights with --set bench.weights=FILE"),
-        (("--set", "bench.weights=none.pt"), "there is no file of weights at none.pt"),
+        (("--scenario", "own"), "name classes of yours to be played as novel"),
+        (("--set", "model.encoder=tf_efficientnet_lite9"), "there is no encoder 'tf_efficientnet_lite9'"),
         (("--output", "page.md"), "page.md has no place for the table"),
     ],
 )
-def test_a_wrong_call_is_one_sentence_and_nothing_is_begun(
-    words: tuple[str, ...], said: str, enter: Callable[..., None]
-) -> None:
-    enter("far-seeing", lambda given: Detector(brightness), "weights")
+def test_a_wrong_call_is_one_sentence_and_nothing_is_begun(words: tuple[str, ...], said: str) -> None:
     Path("page.md").write_text("# No markers here\n")
     code, out, err = erd("bench", *words)
     assert (code, out) == (2, "")

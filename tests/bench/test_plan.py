@@ -1,27 +1,24 @@
 """What there is to do: which methods, where, and with which settings."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_bench import FAST, brightness
 
 from erd.base.errors import UserError
 from erd.bench import detectors, plan
-from erd.bench.detectors import Detector
 from erd.bench.plan import Asked
-from erd.runs.configure import settings_for
 
 
-def test_all_leaves_out_what_needs_weights_until_there_are_some(enter: Callable[..., None]) -> None:
-    enter("far-seeing", lambda given: Detector(brightness), "weights")
-    settings = settings_for(overrides=FAST)
-    found, skipped = plan.choose([], settings)
-    assert "far-seeing" in skipped
-    assert {method.name for method in found} == set(detectors.table()) - set(skipped)
-    Path("weights.pt").touch()
-    found, skipped = plan.choose(["all"], settings.override({"bench.weights": "weights.pt"}))
-    assert (len(found), skipped) == (len(detectors.table()), [])
+def test_all_are_all_and_none_is_planned_twice() -> None:
+    assert [method.name for method in plan.choose([])] == list(detectors.table())
+    assert [method.name for method in plan.choose(["knn", "energy", "knn"])] == ["knn", "energy"]
+
+
+def test_own_images_need_a_class_that_is_played_as_novel() -> None:
+    with pytest.raises(UserError, match="name classes of yours to be played as novel"):
+        plan.of(["own"], ["energy"], 1)
+    todo = plan.of(["own"], ["energy"], 1, Asked(overrides=("data.novel=[cat, 7]",)))
+    assert todo.places[0].run.root == Path("bench/own/cat+7/seed0"), "other classes are other results"
 
 
 def test_groups_are_planned_one_by_one_and_nothing_twice() -> None:

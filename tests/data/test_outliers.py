@@ -55,7 +55,7 @@ def greys(images: np.ndarray) -> set[int]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_scenario_gets_its_known_or_novel_kind_of_images(scenario: str, sets: Path) -> None:
     row = SCENARIOS[scenario]
-    found = collect(settings(scenario, sets), labeled(30, row.image_size, colour=True))
+    found = collect(settings(scenario, sets), labeled(30, row.image_size or 32, colour=True))
     if "own" in (row.known_source, row.novel_source):
         assert found.source == SYNTHETIC, "nobody told what these show"
         return

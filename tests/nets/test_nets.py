@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from erd.base.errors import RunError, UserError
-from erd.nets import Classifier, build, head, load_weights, registry, uses_convolutions
+from erd.nets import FEATURES, Classifier, build, head, load_weights, registry, uses_convolutions
 from erd.training.loop import Fit
 from erd.training.members import load_net, save_net
 
@@ -19,6 +19,7 @@ CASES = [
     *((name, size, channels) for name in ("resnet18", "vgg16") for size in (8, 28, 32) for channels in (1, 3)),
     *(("densenet121", size, channels) for size, channels in ((8, 1), (28, 3), (64, 1))),
     *(("wrn28_10", size, channels) for size, channels in ((8, 1), (28, 3))),
+    *((name, FEATURES, 50) for name in ("head", "head-mlp")),
 ]
 WEIGHTS = {"resnet20": 269_722, "resnet18": 11_173_962, "wrn28_10": 36_479_194, "vgg16": 14_728_266}
 
@@ -145,7 +146,8 @@ def test_channels_last_is_kept_through_every_convolution() -> None:
 
 
 def test_which_nets_convolve() -> None:
-    assert [name for name in registry.table() if name != "wrn28_10" and not uses_convolutions(fresh(name))] == ["mlp"]
+    plain = [name for name in registry.table() if name != "wrn28_10" and not uses_convolutions(fresh(name))]
+    assert plain == ["head", "head-mlp", "mlp"]
 
 
 @pytest.mark.parametrize("name", ["mlp", "resnet20", "vgg16", "densenet121"])

@@ -145,7 +145,7 @@ def test_nothing_about_training_stays_open(scenario: Scenario, init: str, net: s
     for block in (settings.pretrain, settings.finetune):
         assert [name for name in Training.model_fields if getattr(block, name) is None] == []
     assert settings.model.net is not None
-    assert settings.data.image_size is not None
+    assert settings.data.image_size is not None or settings.data.largest is not None
     if scenario.name != "own":  # how many images and classes those are is not known yet
         assert settings.finetune.members is not None
         assert [size for size in SIZES if getattr(settings.data, size) is None] == []

@@ -46,8 +46,7 @@ SEES = {  # what a method may declare → what it gets under that name
     "outliers": "images that are neither known nor of the novel classes, `Rows`",
     "novel": "some of the batch's novel images, told to be novel, `Rows` (oracle)",
     "novel_share": "the true share of novel images in the batch (oracle)",
-    "weights": "path of a net pretrained on other images (`bench.weights`)",
-    "encoder": "`Rows` → their features by a frozen net pretrained on other images (`bench.encoder`)",
+    "encoder": "`Rows` → their features by a frozen net pretrained on other images, `model.encoder` or the bundled one",
 }
 
 T = TypeVar("T")
@@ -100,7 +99,6 @@ class Given:
     outliers: Rows
     novel: Rows
     novel_share: float
-    weights: Path
     encoder: Callable[[Rows], Tensor]
 
     def __init__(

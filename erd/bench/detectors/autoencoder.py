@@ -61,6 +61,6 @@ class Residuals(nn.Module):
 def build(given: Given) -> Classifier:
     like = given.net()  # for the size of the images, and what they are normalised with
     channels, size = int(like.made_of["channels"]), int(like.made_of["image_size"])
-    model = Classifier(Residuals(channels * size**2, given.generator("weights")), channels)
+    model = Classifier(Residuals(channels * size**2, given.generator("weights")), channels, like.unit)
     model.normalise(like.mean.cpu(), like.std.cpu())
     return model.to(given.device)

@@ -45,7 +45,7 @@ def uncertainty(model: Classifier, images: Tensor, step: float) -> Tensor:
         logits = model(images) / TEMPERATURE
         return F.cross_entropy(logits, logits.argmax(1), reduction="none")
 
-    moved = descend(loss, images, step) if step else images
+    moved = descend(loss, images, step, model.unit) if step else images
     with torch.inference_mode():
         # At this temperature the classes' probabilities differ in the third digit: float32 would blur them.
         return 1 - (model(moved).double() / TEMPERATURE).softmax(1).amax(1).cpu()

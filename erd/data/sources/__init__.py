@@ -12,6 +12,8 @@ import pkgutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from erd.base.errors import RunError, UserError, nearest, why
 from erd.data.arrays import resized
 from erd.data.images import Images
@@ -30,17 +32,21 @@ def load(
     download: bool = False,
     path: Path | None = None,
     image_size: int | None = None,
+    largest: int | None = None,
 ) -> Source:
     """The source `name`: public sets from the folder `root`, the user's own (`npz`, `folder`) from `path`."""
     if name not in SOURCES:
         raise UserError(f"there is no data source '{name}'; {nearest(name, SOURCES)}")
     try:
-        source = SOURCES[name].read(Wanted(root, download, path, image_size))
+        source = SOURCES[name].read(Wanted(root, download, path, image_size, largest))
     except OSError as error:
         what = error.filename or path or root or name
         reason = error.strerror or why(error)
         raise RunError(f"{what} cannot be read ({reason}): check its permissions and the disk") from error
+    if image_size is None and largest is not None and source.train.images.shape[1] > largest:
+        image_size = largest
     if image_size is None:
         return source
-    train, test = (replace(part, images=resized(part.images, image_size)) for part in (source.train, source.test))
+    both = (source.train, source.test)
+    train, test = (replace(part, images=resized(np.asarray(part.images), image_size)) for part in both)
     return replace(source, train=train, test=test)

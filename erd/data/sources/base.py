@@ -39,6 +39,7 @@ class Wanted:
     download: bool
     path: Path | None  # a user's own file or folder
     image_size: int | None
+    largest: int | None = None  # where no size is set: files are kept as large as they come, and at most so
 
 
 Reader = Callable[[Wanted], Source]

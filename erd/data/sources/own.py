@@ -68,7 +68,7 @@ def folder(wanted: Wanted) -> Source:
         problem = "data.path is not set" if root is None else f"data.path: {root} is no folder"
         raise UserError(f"{problem}: set data.path to the folder that source 'folder' shall read")
     tops, classes = class_folders(root)
-    taken = take(root, wanted.image_size or FOLDER_SIZE, labeled=True)
+    taken = take(root, wanted.image_size, largest=wanted.largest or FOLDER_SIZE, labeled=True)
     in_test = np.array([tops != [root] and name.startswith("test/") for name in taken.ids], bool)
     return _from_files("folder", tops[0], classes, taken, in_test)
 
@@ -80,7 +80,7 @@ def manifest(wanted: Wanted) -> Source:
     if file is None or file.suffix.lower() not in MANIFESTS or not file.is_file():
         problem = "data.path is not set" if file is None else f"data.path: {file} is no .csv or .parquet file"
         raise UserError(f"{problem}: set data.path to the manifest that source 'manifest' shall read")
-    taken = take(file, wanted.image_size or FOLDER_SIZE, labeled=True)
+    taken = take(file, wanted.image_size, largest=wanted.largest or FOLDER_SIZE, labeled=True)
     return _from_files("manifest", file, sorted(set(taken.labels.tolist())), taken, np.zeros(len(taken.ids), bool))
 
 

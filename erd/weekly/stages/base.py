@@ -22,7 +22,7 @@ class Job:
     function: Callable[..., Done]
     arguments: tuple[Any, ...]
     told: Path | None = None  # the file by which it tells how far it is …
-    epochs: int = 0  # … of so many
+    epochs: int = 0  # … of so many, or images where the stage counts those
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Stage:
     writes: Callable[[RunDir], list[Path]]
     jobs: Callable[[Settings, RunDir], list[Job]]
     side_by_side: bool = False  # its jobs are for the runner of the settings; else for this process, one after another
+    finish: Callable[[Settings, RunDir], Done] | None = None  # in this process, when all jobs have ended
+    unit: str = "epoch"  # what its jobs count
 
     @property
     def module(self) -> str:

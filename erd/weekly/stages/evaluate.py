@@ -8,7 +8,7 @@ import numpy as np
 from erd.base import files
 from erd.reporting import figures, plot_tables
 from erd.runs.folder import RunDir
-from erd.runs.results import Decided, Ingested, Metrics
+from erd.runs.results import Decided, Encoded, Ingested, Metrics
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
 from erd.statistics import decisions
@@ -37,7 +37,7 @@ def evaluate(settings: Settings, run: RunDir) -> Done:
         val_accuracy=pretrained[files.load_facts(run.pretrained)["best_epoch"] - 1]["val_accuracy"],
         members=len(labels),
         sizes=ingested.sizes,
-        warnings=[*ingested.warnings, *decided.warnings],
+        warnings=[*ingested.warnings, *Encoded.read(run).warnings, *decided.warnings],
         assumes=decisions.assumptions(settings),
     ).write(run)
     for folder in (run.figures, run.plots):
@@ -49,7 +49,7 @@ def evaluate(settings: Settings, run: RunDir) -> Done:
 
 
 def _reads(run: RunDir) -> list[Path]:
-    return [run.ingested, run.batch, run.pretrained, run.history(run.pretrained), run.members, run.scores,
+    return [run.ingested, run.batch, run.features, run.pretrained, run.history(run.pretrained), run.members, run.scores,
             run.reference_scores, run.holdout_scores, run.decision]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
     code = [__name__, registry.get(settings.model.net or "").module]
 
     def work(key: str) -> None:
-        labeled, batch = packed.read(run.labeled), packed.read(run.batch)
+        labeled, batch = (packed.read(run.seen(data, settings)) for data in (run.labeled, run.batch))
         curves = _curves(run)
         facts: dict[str, Any] = {"classes": labeled.facts["classes"], "label": label}
         folds = folds_of(settings, len(batch.images))
@@ -74,7 +74,7 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
         for checkpoint in checkpoints:
             checkpoint.unlink(missing_ok=True)
 
-    inputs = [run.labeled, run.batch, run.pretrained]
+    inputs = [run.seen(run.labeled, settings), run.seen(run.batch, settings), run.pretrained]
     done = stage_records.once(run, f"finetune-{label}", code, chosen, inputs, outputs, work)
     tell({"epoch": recipe.epochs})
     return done
@@ -126,7 +126,7 @@ STAGE = Stage(
     "finetune",
     "f_c: S ∪ {(x, c): x ∈ U}, a member for each label c, side by side",
     ("seed", "data.scenario", "finetune", "detect.calibration"),
-    lambda run: [run.labeled, run.batch, packed.manifest(run.batch), run.pretrained],
+    lambda run: [run.labeled, run.batch, packed.manifest(run.batch), run.features, run.pretrained],
     lambda run: [run.members],
     _jobs,
     side_by_side=True,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from erd.base.errors import UserError
 from erd.data import collect, packed
-from erd.nets import weights_file
+from erd.nets import encoders, registry, weights_file
 from erd.runs import alarm_ledger, configure
 from erd.runs.folder import RunDir
 from erd.runs.stage_records import Done
@@ -19,7 +19,11 @@ def ingest(settings: Settings, run: RunDir) -> Done:
     # What cannot work stops before anything is written.
     _check_folder(settings, run)
     devices.device(settings.run)
-    weights_file(settings.model.weights)
+    weights = weights_file(settings.model.weights)
+    net = settings.model.net or ""
+    if looking := settings.encoder or (net.removeprefix(registry.PREFIX) if registry.get(net).pretrained else None):
+        asked = settings.model.input_size
+        encoders.check(looking, weights=weights, size=asked, download=settings.data.download)
     alarm_ledger.level(settings.alarm)
     collected = collect.collect(settings)
     draw_labels(settings.finetune, collected.classes, settings.seed)

@@ -1,5 +1,8 @@
 """pretrain: the classifier f̃ on S, best epoch on V. Taken over from an earlier batch where nothing has changed."""
 
+from collections.abc import Callable
+
+import numpy as np
 import torch
 
 from erd import nets
@@ -7,7 +10,7 @@ from erd.base import files, progress
 from erd.base.seeds import derive
 from erd.data import packed
 from erd.data.packed import Rows
-from erd.nets import registry
+from erd.nets import registry, timm_nets
 from erd.runs import stage_records
 from erd.runs.folder import RunDir
 from erd.runs.stage_records import Done
@@ -19,12 +22,14 @@ from erd.training.members import save_net
 from erd.training.step import Loss
 from erd.weekly.stages.base import Job, Stage
 
+LEAST_SPREAD = 0.05  # of a feature, as a share of the median one's
 HEAVIEST = 10.0  # an image of a rare class weighs at most as much as so many others: a few must not decide everything
 
 
 def pretrain(settings: Settings, run: RunDir) -> Done:
     """f̃: train on S, keep the best epoch on V."""
-    weights = nets.weights_file(settings.model.weights)
+    weights = None if settings.encoder else nets.weights_file(settings.model.weights)
+    seen = run.seen(run.labeled, settings)
     outputs = [run.pretrained, run.history(run.pretrained)]
     chosen = {"seed": settings.seed, "net": settings.model.net, "recipe": settings.pretrain.model_dump(),
               "weights": files.sha256(weights) if weights else None}  # fmt: skip
@@ -32,10 +37,10 @@ def pretrain(settings: Settings, run: RunDir) -> Done:
     code = [__name__, registry.get(settings.model.net or "").module]
 
     def work(key: str) -> None:
-        labeled = packed.read(run.labeled)
+        labeled = packed.read(seen)
         device = devices.device(settings.run)
         train = labeled.rows("train")
-        mean, std = _channel_statistics(train)
+        mean, std = _feature_statistics(train) if settings.encoder else _channel_statistics(train)
         model = nets.build(
             settings.model.net or "",
             channels=len(mean),
@@ -45,7 +50,9 @@ def pretrain(settings: Settings, run: RunDir) -> Done:
             mean=mean,
             std=std,
         )
-        if weights is not None:
+        if registry.get(settings.model.net or "").pretrained:
+            timm_nets.begin_with_pretrained(model, settings.model.net or "", weights, download=settings.data.download)
+        elif weights is not None:
             nets.load_weights(model, weights)
         recipe = Recipe.of(settings.pretrain)
         with devices.threads(settings.pretrain.threads):
@@ -64,7 +71,7 @@ def pretrain(settings: Settings, run: RunDir) -> Done:
         files.save_json(run.history(run.pretrained), result.history)
         run.checkpoint(run.pretrained).unlink(missing_ok=True)
 
-    return stage_records.once(run, "pretrain", code, chosen, [run.labeled], outputs, work, shared=True)
+    return stage_records.once(run, "pretrain", code, chosen, [seen], outputs, work, shared=True)
 
 
 def _balanced(labels: torch.Tensor, device: torch.device) -> Loss:
@@ -72,6 +79,19 @@ def _balanced(labels: torch.Tensor, device: torch.device) -> Loss:
     counts = torch.bincount(labels).double()
     weight = (counts.mean() / counts).clamp_max(HEAVIEST).float().to(device)
     return lambda logits, target, part: torch.nn.functional.cross_entropy(logits, target, weight)
+
+
+def _feature_statistics(rows: Rows) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each feature in S. One that hardly varies there must not be all that counts where
+    it does. NumPy adds up in one thread, always in the same order, and here some thousand images at a time."""
+
+    def mean_of(value: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        chunks = torch.arange(len(rows)).split(8192)
+        return sum(value(rows.take(chunk).flatten(1).numpy().astype(np.float64)).sum(0) for chunk in chunks) / len(rows)
+
+    mean = mean_of(lambda seen: seen)
+    std = np.sqrt(mean_of(lambda seen: (seen - mean) ** 2))
+    return mean.tolist(), np.maximum(std, LEAST_SPREAD * np.median(std)).tolist()
 
 
 def _channel_statistics(rows: Rows) -> tuple[list[float], list[float]]:
@@ -99,7 +119,7 @@ STAGE = Stage(
     "pretrain",
     "f̃: train on S, keep the best epoch on V",
     ("seed", "data.scenario", "model", "pretrain"),
-    lambda run: [run.labeled],
+    lambda run: [run.labeled, run.features],
     lambda run: [run.pretrained, run.history(run.pretrained)],
     _jobs,
 )

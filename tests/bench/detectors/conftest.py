@@ -6,7 +6,6 @@ def test_it(given_to, auroc):
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,9 @@ import torch
 from sklearn.datasets import load_digits
 
 from erd import nets
-from erd.base.torchvision import torchvision
 from erd.bench.detectors import Detector, Given, Labeled, get
 from erd.data.packed import Rows
+from erd.nets import encoders
 from erd.runs.configure import resolve
 from erd.settings.schema import Settings, load
 from erd.statistics import metrics
@@ -50,6 +49,11 @@ class World:
         self.novel = Rows(self.batch.images, 170 + torch.arange(TOLD))
         self.outliers = Rows(known[TRAIN].flatten(1)[:, shuffle].view(-1, 8, 8))  # digits whose pixels changed places
         self.classifier = self.trained()
+        self.pretrained = encoders.load(size=encoders.SMALLEST)  # its own 224 pixels would take a minute
+
+    def features(self, rows: Rows) -> torch.Tensor:
+        """What an encoder makes of the digits."""
+        return self.pretrained.features(rows.take(torch.arange(len(rows))))
 
     def trained(self) -> nets.Classifier:
         pixels = self.train.images.images.double() / 255
@@ -80,13 +84,13 @@ def world() -> World:
 
 @pytest.fixture(scope="session")
 def given_to(world: World) -> Callable[..., Given]:
-    """`given_to(name, novel=…, weights=…, overrides=["seed=1"])`: exactly what the method's record declares."""
+    """`given_to(name, novel=…, encoder=…, overrides=["seed=1"])`: exactly what the method's record declares."""
 
     def build(name: str, *, overrides: tuple[str, ...] | list[str] = (), **changes: Any) -> Given:
         everything: dict[str, Any] = {
             what: getattr(world, what) for what in ("train", "val", "batch", "outliers", "novel")
         }
-        everything |= {"classifier": world.copy(), "novel_share": 0.5, "weights": Path("no such file"), **changes}
+        everything |= {"classifier": world.copy(), "novel_share": 0.5, "encoder": world.features, **changes}
         seen = {what: everything[what] for what in get(name).sees}
         return Given(get(name), settings(*overrides), CLASSES, torch.device("cpu"), everything["classifier"], seen)
 
@@ -102,16 +106,3 @@ def auroc(world: World) -> Callable[[Detector], float]:
         return metrics.auroc(known, novel)
 
     return measure
-
-
-@pytest.fixture(scope="session")
-def transformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A vision transformer of torchvision's kind with random weights, small enough for a test."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        net = torchvision.models.VisionTransformer(
-            image_size=16, patch_size=4, num_layers=2, num_heads=2, hidden_dim=128, mlp_dim=64, num_classes=7
-        )
-    path = tmp_path_factory.mktemp("weights") / "vit.pt"
-    torch.save(net.state_dict(), path)
-    return path

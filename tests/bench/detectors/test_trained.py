@@ -101,7 +101,7 @@ def test_records_say_who_is_told_what() -> None:
     for name in NAMES:
         assert ("outliers" in get(name).sees) == (settings[name] == "known outliers")
         assert ("novel_share" in get(name).sees) == (name == "nnpu")
-        assert not {"novel", "weights"} & set(get(name).sees)
+        assert not {"novel", "encoder"} & set(get(name).sees)
 
 
 def test_the_estimated_share_comes_from_no_oracle(given_to: Callable[..., Given]) -> None:

@@ -46,7 +46,8 @@ def layers(model: Classifier) -> list[nn.Module]:
 
     walk(model.net)
     weighty: list[nn.Module] = [part for part in model.net.modules() if isinstance(part, nn.Conv2d | nn.Linear)]
-    return found or weighty[:-1]  # a net of one's own may have neither
+    # A net of one's own may have neither; of one linear layer on features there are only these.
+    return found or weighty[:-1] or [next(iter(model.net.children()))]
 
 
 def stages(model: Classifier) -> list[nn.Module]:
@@ -189,11 +190,11 @@ class LayerDistances:
             def distance(images: Tensor, layer: nn.Module = layer, fit: Gaussians = fit) -> Tensor:
                 return fit.nearest(activations(self.model, images, [layer])[1][0])
 
-            columns.append(distance(descend(distance, batch, noise)).detach().cpu())
+            columns.append(distance(descend(distance, batch, noise, self.model.unit)).detach().cpu())
         return torch.stack(columns, 1)
 
 
-def descend(value: Callable[[Tensor], Tensor], images: Tensor, noise: float) -> Tensor:
+def descend(value: Callable[[Tensor], Tensor], images: Tensor, noise: float, unit: float = 255.0) -> Tensor:
     """Images (values 0..255) one step of `noise` (of 0..1) per pixel down the sign of the gradient of `value`.
 
     The sum of the values is what is differentiated: no image's step depends on the others.
@@ -201,7 +202,7 @@ def descend(value: Callable[[Tensor], Tensor], images: Tensor, noise: float) -> 
     images = images.detach().requires_grad_()
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(value(images).sum(), images)
-    return images.detach() - 255 * noise * gradient.sign()
+    return images.detach() - unit * noise * gradient.sign()
 
 
 def softmax_layer(seen: Tensor, labels: Tensor, strength: float = 1.0) -> Callable[[Tensor], Tensor]:
