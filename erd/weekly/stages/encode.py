@@ -192,19 +192,13 @@ def _missing(settings: Settings, run: RunDir) -> list[Todo]:
     )
     store = store_of(settings, run)
     found: list[Todo] = []
-    seen = np.empty(0, dtype=object)
+    seen: set[bytes] = set()  # an image may be in two sets
     for path in sets_of(run):
         hashes = hashes_of(packed.read(path).rows())
-        rows = store.missing(hashes)
-        rows = rows[~np.isin(_named(hashes[rows]), seen)]  # an image may be in two sets
-        seen = np.concatenate([seen, _named(hashes[rows])])
-        if len(rows):
-            found.append(Todo(path, rows, hashes[rows]))
+        if rows := [row for row in store.missing(hashes) if hashes[row].tobytes() not in seen]:
+            found.append(Todo(path, np.array(rows), hashes[rows]))
+            seen |= {code.tobytes() for code in hashes[rows]}
     return found
-
-
-def _named(hashes: np.ndarray) -> np.ndarray:
-    return np.array([code.tobytes().hex() for code in hashes], dtype=object)
 
 
 STAGE = Stage(
