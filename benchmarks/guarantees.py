@@ -21,7 +21,7 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -62,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(arguments.keep or scratch)
         jobs = [
-            (
+            Job(
                 place,
                 scenario,
                 seed,
@@ -78,10 +78,10 @@ def main() -> None:
             )
         ]
         if jobs:
-            encode(*jobs[0])
+            encode(jobs[0])
         # Spawned with one thread each: repetitions side by side, their members one after another.
         with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-            for done in as_completed([pool.submit(repetition, *job) for job in jobs]):
+            for done in as_completed([pool.submit(repetition, job) for job in jobs]):
                 found += done.result()
                 if not arguments.json:
                     print(f"{len(found)} results", file=sys.stderr, flush=True)
@@ -96,6 +96,18 @@ def main() -> None:
     print(json.dumps({"set": arguments.set, "rows": rows}))
 
 
+class Job(NamedTuple):
+    """A repetition: all shares and modes with one split."""
+
+    place: Path
+    scenario: str
+    seed: int
+    shares: tuple[float, ...]
+    modes: tuple[str, ...]
+    data: str | None
+    overrides: list[str]
+
+
 def settings_of(
     scenario: str, seed: int, share: float, mode: str, data: str | None, overrides: list[str], runner: str = "serial"
 ) -> Settings:
@@ -107,33 +119,20 @@ def settings_of(
     return settings.override({"data.batch_novel": round(known * share / (1 - share))})
 
 
-def encode(
-    place: Path,
-    scenario: str,
-    seed: int,
-    shares: tuple[float, ...],
-    modes: tuple[str, ...],
-    data: str | None,
-    overrides: list[str],
-) -> None:
+def encode(job: Job) -> None:
     """Most images, on all cores, before the repetitions take one each; nothing where there is no encoder."""
-    settings = settings_of(scenario, seed, max(shares), modes[0], data, overrides, runner="process")
+    settings = settings_of(
+        job.scenario, job.seed, max(job.shares), job.modes[0], job.data, job.overrides, runner="process"
+    )
     if settings.encoder:
-        run = RunDir(place / "runs" / "first")
+        run = RunDir(job.place / "runs" / "first")
         for stage in chain.up_to("encode"):
             chain.run(stage, settings, run)
 
 
-def repetition(
-    place: Path,
-    scenario: str,
-    seed: int,
-    shares: tuple[float, ...],
-    modes: tuple[str, ...],
-    data: str | None,
-    overrides: list[str],
-) -> list[dict[str, Any]]:
-    """All shares and modes with one split, one classifier for the modes that have the same S."""
+def repetition(job: Job) -> list[dict[str, Any]]:
+    """One classifier for the modes that have the same S."""
+    place, scenario, seed, shares, modes, data, overrides = job
     found = []
     for mode in modes:
         for share in shares:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from erd.base import files
 from erd.data import library, packed
@@ -46,9 +45,8 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(arguments.keep or scratch)
-        largest = settings_for(scenario="own", overrides=arguments.set).data.largest or 0
-        size = settings_for(scenario="own", overrides=arguments.set).data.image_size
-        library.take_in(Path(arguments.labeled), size, place / "library", largest=largest)
+        data = settings_for(scenario="own", overrides=arguments.set).data
+        library.take_in(Path(arguments.labeled), data.image_size, place / "library", largest=data.largest or 0)
         counts = library.read(place / "library").table["label"].value_counts()
         for share in arguments.share or SHARES:
             found = []
@@ -105,9 +103,7 @@ def limit(settings: Settings, run: RunDir, novel: np.ndarray) -> float:
     from sklearn.linear_model import LogisticRegression
 
     labeled, batch = (packed.read(run.seen(path, settings)) for path in (run.labeled, run.batch))
-    train, asked_for = (
-        rows.take(torch.arange(len(rows))).flatten(1).float().numpy() for rows in (labeled.rows("train"), batch.rows())
-    )
+    train, asked_for = (rows.every().flatten(1).float().numpy() for rows in (labeled.rows("train"), batch.rows()))
     mean, std = train.mean(0), train.std(0) + 1e-6
     train, asked_for = (train - mean) / std, (asked_for - mean) / std
     scores = np.empty(len(novel))

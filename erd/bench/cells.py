@@ -115,8 +115,7 @@ def hand_out(
     labeled, batch = (packed.read(run.seen(path, place.settings)) for path in (run.labeled, run.batch))
 
     def copied(part: str) -> Labeled:
-        rows = labeled.rows(part)
-        return Labeled(Rows(rows.take(torch.arange(len(rows)))), labeled.labels_of(part))
+        return Labeled(Rows(labeled.rows(part).every()), labeled.labels_of(part))
 
     def novel() -> np.ndarray:
         truth = packed.truth_of(run.batch)

@@ -25,15 +25,12 @@ class Encoded:
 
     def __call__(self, rows: Rows) -> Tensor:
         if self.are_features:
-            return rows.take(torch.arange(len(rows))).flatten(1).float()
+            return rows.every().flatten(1).float()
         store, hashes = encode.store_of(self.settings, self.run), hashes_of(rows)
         with locks.held(store.folder.with_suffix(".lock")):  # two that want the same: one encodes, the other waits
             store = encode.store_of(self.settings, self.run)
             missing = store.missing(hashes)
-            for start in range(0, len(missing), encode.AT_ONCE):
-                some = missing[start : start + encode.AT_ONCE]
-                images = rows.take(torch.from_numpy(some))
-                store.add(hashes[some], encode.encoder_of(self.settings).features(images))
+            encode.fill(store, self.settings, Rows(rows.take(torch.from_numpy(missing))), hashes[missing])
         return store.take(hashes).float()
 
 

@@ -21,6 +21,7 @@ from erd.base.errors import RunError
 from erd.data.packed import Rows
 
 KIND = torch.float16
+LEAST_SPREAD = 0.05  # of a feature in S, as a share of the median one's: what hardly varies there must not decide alone
 LARGEST = torch.finfo(KIND).max
 HASH = np.dtype("V16")  # half of a sha256: among a million images two alike by chance are as likely as 1 in 10^26
 

@@ -42,6 +42,10 @@ class Rows:
             return [Rows(images) for images in self.images.split(size)]
         return [Rows(self.images, rows) for rows in self.rows.split(size)]
 
+    def every(self) -> Tensor:
+        """All of them as one tensor, in their order."""
+        return self.take(torch.arange(len(self)))
+
     def take(self, positions: Tensor) -> Tensor:
         # Not images[…]: that copies byte by byte, index_select row by row.
         return self.images.index_select(0, positions if self.rows is None else self.rows[positions])

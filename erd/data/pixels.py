@@ -1,6 +1,6 @@
 """Rows of a large array of images that stay on disk until somebody looks at them.
 
-    whole = Pixels(mapped)                   # of a memory-mapped file
+    whole = Pixels.of(mapped)                # of a memory-mapped file
     some = whole[rows]                       # nothing is read yet
     some.shape, len(some), some[3]           # one image is an array
     np.asarray(some)                         # now all of them are

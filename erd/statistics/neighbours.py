@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from erd.base import files
+from erd.data.feature_store import LEAST_SPREAD
 
 IN_BATCH, IN_TRAIN = 40, 20  # neighbours
 SHRINKAGE = 0.6
@@ -33,7 +34,6 @@ ITSELF = 1 - 1e-3  # cosine above which a neighbour is the image itself, or a co
 ROWS = 256  # images asked about at once
 CHUNK = 1 << 13  # images whose features are looked at once
 BLOCK = 1 << 13  # images they are compared with at once: some 60 MB
-LEAST_SPREAD = 0.05  # of a feature, as a share of the median one's
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class Mixture:
         self.sets: Sequence[Rows] = sets
         if torch.device(device).type != "cpu":
             # A GPU holds the whole set as one uint8 tensor: every later step happens there.
-            everything = torch.cat([s.take(torch.arange(len(s))) for s in sets]).to(device)
+            everything = torch.cat([s.every() for s in sets]).to(device)
             self.sets = (Rows(everything),)
         self.device = device
 

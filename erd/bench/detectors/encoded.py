@@ -15,6 +15,7 @@ from torch import Tensor
 
 from erd.bench.detectors import Detector, Given, method
 from erd.bench.detectors.shared.layers import Gaussians, relative, softmax_layer
+from erd.data.feature_store import LEAST_SPREAD
 from erd.data.packed import Rows
 from erd.statistics.neighbours import Index, Whitening, nearness
 
@@ -31,7 +32,7 @@ class Standard:
         self.given = given
         self.train = given.encoder(given.train.images)
         self.mean, self.std = self.train.mean(0), self.train.std(0)
-        self.std = self.std.clamp_min(0.05 * float(self.std.median())).clamp_min(1e-6)
+        self.std = self.std.clamp_min(LEAST_SPREAD * float(self.std.median())).clamp_min(1e-6)
         self.train = (self.train - self.mean) / self.std
 
     def __call__(self, images: Rows) -> Tensor:

@@ -6,7 +6,7 @@ done.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from erd.base import code_digest, files, progress
 from erd.data import collect, near_copies, packed
 from erd.data.feature_store import Store, hashes_of
-from erd.data.packed import Packed
+from erd.data.packed import Rows
 from erd.nets import encoders, weights_file
 from erd.nets.encoders import Encoder
 from erd.runs import stage_records
@@ -45,19 +45,32 @@ class Todo(NamedTuple):
 
 def encode(settings: Settings, run: RunDir, todo: Sequence[Todo], number: int) -> Done:
     """A part of the images. Its number picks its GPU."""
-    store = store_of(settings, run)
-    total, done = sum(len(part.rows) for part in todo), 0
-    tell = progress.to_file(told(run, number), total)
+    store, done = store_of(settings, run), 0
+    tell = progress.to_file(told(run, number), sum(len(part.rows) for part in todo))
+
+    def on_kept(images: int) -> None:
+        nonlocal done
+        done += images
+        tell({"epoch": done})
+
     for part in todo:
-        whole = packed.read(part.packed)
-        for start in range(0, len(part.rows), AT_ONCE):
-            some = slice(start, start + AT_ONCE)
-            images = _taken(whole, part.rows[some])
-            features = encoder_of(settings, number).features(images)
-            store.add(part.hashes[some], features)
-            done += len(images)
-            tell({"epoch": done})
+        rows = packed.read(part.packed).some(torch.from_numpy(part.rows))
+        fill(store, settings, rows, part.hashes, number, on_kept)
     return Done("encode", ())
+
+
+def fill(
+    store: Store,
+    settings: Settings,
+    rows: Rows,
+    hashes: np.ndarray,
+    number: int = 0,
+    on_kept: Callable[[int], None] = lambda images: None,
+) -> None:
+    """Encode images and keep what comes of it, some hundred at a time."""
+    for some in torch.arange(len(rows)).split(AT_ONCE):
+        store.add(hashes[some.numpy()], encoder_of(settings, number).features(rows.take(some)))
+        on_kept(len(some))
 
 
 def gather(settings: Settings, run: RunDir) -> Done:
@@ -133,11 +146,6 @@ def _input_size(settings: Settings) -> int:
     return settings.model.input_size or encoders.own_size(settings.encoder or "")
 
 
-def _taken(whole: Packed, rows: np.ndarray) -> torch.Tensor:
-    chosen = whole.some(torch.from_numpy(rows))
-    return chosen.take(torch.arange(len(chosen)))
-
-
 def _copies(settings: Settings, run: RunDir) -> list[str]:
     """A warning of images of an inbox that are near copies of training images: by features the likest, which pixels
     confirm."""
@@ -156,7 +164,7 @@ def _copies(settings: Settings, run: RunDir) -> list[str]:
         likest = (asked @ known.T).topk(min(LIKEST, len(known)), dim=1).indices
         found: dict[int, int] = {}
         for rank in likest.T:
-            partners = _taken(labeled, trained[rank].numpy()).numpy()
+            partners = labeled.some(trained[rank]).every().numpy()
             for i in near_copies.copies(batch.images[start : start + NEAR].numpy(), partners):
                 found.setdefault(start + i, int(trained[rank[i]]))
         pairs += sorted(found.items())

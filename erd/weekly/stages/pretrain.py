@@ -9,6 +9,7 @@ from erd import nets
 from erd.base import files, progress
 from erd.base.seeds import derive
 from erd.data import packed
+from erd.data.feature_store import LEAST_SPREAD
 from erd.data.packed import Rows
 from erd.nets import registry, timm_nets
 from erd.runs import stage_records
@@ -22,7 +23,6 @@ from erd.training.members import save_net
 from erd.training.step import Loss
 from erd.weekly.stages.base import Job, Stage
 
-LEAST_SPREAD = 0.05  # of a feature, as a share of the median one's
 HEAVIEST = 10.0  # an image of a rare class weighs at most as much as so many others: a few must not decide everything
 
 
@@ -82,8 +82,8 @@ def _balanced(labels: torch.Tensor, device: torch.device) -> Loss:
 
 
 def _feature_statistics(rows: Rows) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each feature in S. One that hardly varies there must not be all that counts where
-    it does. NumPy adds up in one thread, always in the same order, and here some thousand images at a time."""
+    """Mean and standard deviation of each feature in S. NumPy adds up in one thread, always in the same order, and
+    here some thousand images at a time."""
 
     def mean_of(value: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         chunks = torch.arange(len(rows)).split(8192)

@@ -76,7 +76,8 @@ def score(settings: Settings, run: RunDir) -> Done:
             table = members(images, part, fold)
             if settings.score.join != "neighbours":
                 return table.drop(columns="disagreement")
-            return joint(fold).of_table(table, _features(run, images, part))
+            with devices.threads(settings.pretrain.threads):  # as the registered model does it, to the last bit
+                return joint(fold).of_table(table, _features(run, images, part))
 
         batches = [scored(run.batch, None, fold).iloc[rows] for fold, rows in folds]
         references = [scored(run.labeled, with_batch, fold) for fold, _ in folds]
@@ -114,8 +115,7 @@ def score(settings: Settings, run: RunDir) -> Done:
 def _features(run: RunDir, images: Path, part: str | None) -> Tensor:
     """N×D of a set, or of a part of it."""
     whole = packed.read(run.features_of(images))
-    rows = whole.rows(part) if part else whole.rows()
-    return rows.take(torch.arange(len(rows))).flatten(1)
+    return (whole.rows(part) if part else whole.rows()).every().flatten(1)
 
 
 def _joint(
