@@ -35,7 +35,7 @@ plots:           # `dvc plots show`, `dvc plots diff`
   - runs/${data.batch}/plots/scores.json:
       title: Score histogram
       x: score
-      x_label: disagreement (larger = more novel)
+      x_label: score (larger = more novel)
       y: [known, novel, all, calibration]
       y_label: share of the images
   - runs/${data.batch}/plots/learning_curves.json:

@@ -95,7 +95,7 @@ def score_histogram(batch: pd.DataFrame, reference: np.ndarray, cut: float) -> F
         axes.hist(reference, bins, weights=weights, histtype="step", color=NEUTRAL, linewidth=1, label=label)
     if np.isfinite(cut):
         axes.axvline(cut, color=NEUTRAL, linestyle="--", linewidth=1, label="threshold")
-    axes.set_xlabel("disagreement (larger = more novel)")
+    axes.set_xlabel("score (larger = more novel)")
     axes.set_ylabel("images")
     axes.set_yscale("symlog", linthresh=10)
     figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
@@ -147,7 +147,7 @@ def sheet(run: RunDir, batch: pd.DataFrame) -> Figure:
         axes.text(middle, above - 0.04, f"{entry['score']:.2f}", fontsize=7, ha="center", va="bottom")
     axes.set(xlim=(0, width), ylim=(height, 0), aspect="auto")
     frames = "   (frame: red = novel, blue = known)" if "truth" in batch else ""
-    title = f"highest disagreement in batch {run.batch_name}{frames}"
+    title = f"highest scores in batch {run.batch_name}{frames}"
     axes.text(width / 2, 0.2, title, fontsize=10, ha="center", va="center")
     return figure
 
