@@ -157,7 +157,7 @@ def measured(settings: Settings, run: RunDir) -> list[dict[str, Any]]:
     p_value, flagged, wrong_at_most = (table[name].to_numpy() for name in ("p_value", "flagged", "wrong_at_most"))
     whole = Decision(p_value, flagged, wrong_at_most, decided.verdict, decided.warnings)
     novel = (table["truth"] == "novel").to_numpy()
-    found = [figures(settings.detect.calibration, whole, novel)]
+    found = [figures(settings.detect.calibration or "", whole, novel)]
     if settings.detect.calibration == "holdout":
         validation = pd.read_parquet(run.validation_scores)["score"].to_numpy()
         compared = Compared(np.arange(len(table)), table["score"].to_numpy(), validation)

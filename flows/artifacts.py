@@ -1,26 +1,24 @@
-"""What Prefect's UI shows of a weekly run: the flag list, the figures, links to MLflow and to the report."""
+"""What Prefect's UI shows of a weekly run: both tiers of images, the figures, links to MLflow and to the report."""
 
+import pandas as pd
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from erd.integrations import mlflow_runs
 from erd.integrations.registry import Registered
-from erd.reporting import report, wording
+from erd.reporting import tiers, wording
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
 
-SHOWN = 50  # rows of the flag list; all of them are in scores.parquet
+SHOWN = 100  # rows of a table; all of them are in scores.parquet
 
 
 def show(run: RunDir, registered: Registered) -> None:
     metrics = Metrics.read(run)
-    table = report.flagged(run).head(SHOWN)
-    create_table_artifact(
-        table.round({"score": 4, "p_value": 5}).to_dict("records"),
-        key="flagged",
-        description=f"the {len(table)} highest-scoring of {metrics.verdict.flagged} flagged images",
-    )
+    _table("flagged", tiers.flagged(run), wording.flags(metrics))
+    _table("worth-a-look", tiers.worth_a_look(run), wording.worth_a_look(metrics))
     figures = {name: value for name, value in metrics.flat().items() if isinstance(value, float)}
-    lines = [wording.headline(metrics), "", wording.alarm(metrics), "", "| figure | value |", "|---|---|"]
+    lines = [line for sentence in wording.summary(metrics, wording.noticed(run)) for line in (sentence, "")]
+    lines += ["| figure | value |", "|---|---|"]
     lines += [f"| {name} | {value:.4f} |" for name, value in figures.items()]
     lines += ["", f"Model {registered.model}, version {registered.version}: {registered.reason}."]
     create_markdown_artifact("\n".join(lines), key="summary", description=f"batch {metrics.batch}")
@@ -29,3 +27,12 @@ def show(run: RunDir, registered: Registered) -> None:
     )
     if address := mlflow_runs.address(run):
         create_link_artifact(address, key="mlflow-run", link_text="the run in MLflow")
+
+
+def _table(key: str, listed: pd.DataFrame, words: str) -> None:
+    """Images, most novel first; none, no table."""
+    if listed.empty:
+        return
+    cut = f" The first {SHOWN} of {len(listed):,}." if len(listed) > SHOWN else ""
+    rows = listed.head(SHOWN).round({"score": 4, "p_value": 5}).to_dict("records")
+    create_table_artifact(rows, key=key, description=f"{words}{cut}".strip())

@@ -1,4 +1,5 @@
-"""What follows an alarm: the flagged images as files for the experts. Prefect starts it on the event `erd.alarm`.
+"""What follows an alarm: the flagged images, or else those worth a look, as files for the experts. Prefect starts it on
+the event `erd.alarm`.
 
 prefect deployment run 'on-alarm/on-alarm' -p batch=2026-W46
 """
@@ -16,6 +17,6 @@ def on_alarm(batch: str) -> str:
     run = RunDir(RUNS / batch)
     if not run.scores.exists():
         raise UserError(f"there are no scores of batch {batch} in {run.root}; run it first")
-    folder = flagged_images.flagged(run)
-    create_link_artifact(folder.resolve().as_uri(), key="flagged-images", link_text=f"flagged images of {batch}")
+    folder = flagged_images.export(run)
+    create_link_artifact(folder.resolve().as_uri(), key="flagged-images", link_text=f"images of {batch} to look at")
     return folder.as_posix()

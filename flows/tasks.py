@@ -118,7 +118,8 @@ def sound(settings: Settings, run: RunDir) -> bool:
     """Enter this week's look; where it rings for the first time, tell Prefect's automations and the people named."""
     metrics = Metrics.read(run)
     verdict = metrics.verdict
-    look = alarm_ledger.enter(run.alarms, settings.stream, run.batch_name, verdict.alarm_p, verdict.alarm_level)
+    at, weeks = verdict.alarm_level, verdict.weeks_p
+    look = alarm_ledger.enter(run.alarms, settings.stream, run.batch_name, verdict.alarm_p, at, weeks)
     log.info(wording.alarm(metrics))
     if look.first:
         emit_event(
@@ -130,11 +131,17 @@ def sound(settings: Settings, run: RunDir) -> bool:
                 "images": metrics.images,
                 "flagged": verdict.flagged,
                 "alarm_p": verdict.alarm_p,
+                "weeks_p": verdict.weeks_p,
                 "novel_share": verdict.novel_share,
+                "look_at": verdict.look_at,
+                "look_at_novel": verdict.look_at_novel,
+                "look_at_least": verdict.look_at_least,
             },
         )
-        text = f"{wording.headline(metrics)} {wording.alarm(metrics)}"
-        notify.send(notify.addresses(settings.alarm.notify), f"Something new in batch {run.batch_name}", text)
+        text = "\n".join(
+            [*wording.summary(metrics, wording.noticed(run)), *(" ".join(step) for step in wording.advice(metrics)[:1])]
+        )
+        notify.send(notify.addresses(settings.alarm.notify), wording.subject(metrics), text)
     return look.rang
 
 

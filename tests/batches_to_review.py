@@ -1,6 +1,8 @@
 """A scored batch as a run would leave it, made by hand in a moment: digits 0–4 are known, the batch has all ten."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,7 @@ from erd.data import collect
 from erd.data.collect import Collected
 from erd.data.decode import decode
 from erd.data.sources import Images
+from erd.review import queue
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
 from erd.settings.schema import Settings
@@ -29,11 +32,16 @@ def make(
     *,
     images: int = 60,
     flagged: int = 20,
+    budget: int = 20,
     inbox: Path | None = None,
     name: str = BATCH,
     classes: list[str] | None = None,
+    **decided: Any,
 ) -> RunDir:
-    """With an inbox: its originals are there, 32 pixels wide, and the packed pixels are what ingest makes of them."""
+    """With an inbox: its originals are there, 32 pixels wide, and the packed pixels are what ingest makes of them.
+
+    `decided`: what of the verdict is other than here. The most novel 26 of 60 are of digits that nobody has trained on.
+    """
     run = RunDir(workspace / "runs" / name)
     classes = classes or [f"digit {n}" for n in range(5)]
     digits = load_digits()
@@ -79,12 +87,14 @@ def make(
     )
     net = nets.build("mlp", channels=1, image_size=8, classes=len(classes), seed=0)
     save_net(run.pretrained, net, Fit(snapshots=[net.state_dict()], best_epoch=1), {})
-    asked = Settings().override({"data.batch": name, "data.inbox": str(inbox) if inbox else None, "review.audit": 12})
+    changes = {"data.batch": name, "data.inbox": str(inbox) if inbox else None, "review.audit": 12}
+    asked = Settings().override(changes | {"review.budget": budget})
     files.save_json(run.settings, asked.model_dump())
     verdict = Verdict(promised=True, flagged=flagged, wrong_flags_at_most=flagged // 4, fdr_target=0.05,
                       fpr_target=None, catch_target=None, alarm=flagged > 0, alarm_p=1e-6, alarm_level=0.001,
                       novel_share=0.4, novel_share_storey=0.4, novel_share_low=0.3, novel_share_high=0.5,
-                      novel_at_least=15)  # fmt: skip
+                      novel_at_least=15, look_at=min(budget, images))  # fmt: skip
+    verdict = replace(verdict, **decided)
     Metrics(name, "own", Detection(), Detection(), images, verdict, None, 0.9, 3, {"train": 160}).write(run)
     return run
 
@@ -98,3 +108,12 @@ def torn(run: RunDir) -> None:
     """What a crash in the middle of a write leaves."""
     with run.answers.open("ab") as file:
         file.write(b'{"image": "ward 0/scan-0')
+
+
+def given(run: RunDir) -> list[tuple[str, str, str | None, str]]:
+    """(reviewer, image, label or kind, list) as on disk."""
+    return [(a.reviewer, a.image, a.label or a.kind, a.list) for a in queue.load(run).answers.current()]
+
+
+def ids(run: RunDir) -> list[str]:
+    return [item["id"] for item in queue.load(run).items("flagged", 0, 60)]

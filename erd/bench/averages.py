@@ -6,10 +6,11 @@ average_and_worst(rows)          # of cifar10-c5-fog, cifar10-c5-snow, …: `cif
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 
-from erd.bench.rows import Row
+from erd.bench.rows import Figures, Row
 from erd.settings.families import ALL, GROUPS
 
-FIGURES = ("auroc", "tnr95", "aupr", "batch_auroc", "batch_tnr95", "holdout_auroc", "holdout_tnr95")
+FIGURES = (*(item.name for item in fields(Figures)), "batch_auroc", "batch_tnr95", "batch_p50", "batch_first",
+           "batch_share", "holdout_auroc", "holdout_tnr95", "holdout_p50", "holdout_first")  # fmt: skip
 SIGNS: dict[str, Callable[[list[float]], float]] = {"A": lambda values: sum(values) / len(values), "W": min}
 
 

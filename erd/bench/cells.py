@@ -184,4 +184,7 @@ def _figures(scores: np.ndarray, path: Path) -> Figures:
     truth = packed.truth_of(path)
     if truth is None or not len(truth):
         return Figures()
-    return Figures(**metrics.detection_metrics(scores, truth == "novel"))
+    novel = truth == "novel"
+    return Figures(
+        **metrics.detection_metrics(scores, novel), **metrics.first_looks(scores, novel), share=float(novel.mean())
+    )

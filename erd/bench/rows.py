@@ -26,6 +26,13 @@ class Figures:
     auroc: float | None = None
     tnr95: float | None = None
     aupr: float | None = None
+    p20: float | None = None  # of the 20 highest scores, the share that is novel
+    p50: float | None = None
+    first: float | None = None  # of as many as there are novel images, but at most 50
+    found_20: float | None = None  # of the novel images, the share among the 20 highest scores
+    found_50: float | None = None
+    found_100: float | None = None
+    share: float | None = None  # of all images, the share that is novel: what a random order has among its first
 
 
 @dataclass(frozen=True)
@@ -72,14 +79,26 @@ class Row:
     method: str
     setting: str  # what its method may use
     seed: int
-    auroc: float | None = None  # these three where the paper evaluates the scenario …
+    auroc: float | None = None  # these, of Figures, where the paper evaluates the scenario …
     tnr95: float | None = None
     aupr: float | None = None
+    p20: float | None = None
+    p50: float | None = None
+    first: float | None = None
+    found_20: float | None = None
+    found_50: float | None = None
+    found_100: float | None = None
+    share: float | None = None
     evaluated_on: str  # … which is the batch or the holdout
     batch_auroc: float | None = None
     batch_tnr95: float | None = None
+    batch_p50: float | None = None
+    batch_first: float | None = None
+    batch_share: float | None = None
     holdout_auroc: float | None = None
     holdout_tnr95: float | None = None
+    holdout_p50: float | None = None
+    holdout_first: float | None = None
     seconds: float | None = None
     paper_auroc: float | None = None
     paper_tnr95: float | None = None

@@ -25,13 +25,17 @@ from erd.bench import page_parts, sweep_figures
 from erd.bench.plan import AS_USUAL, Asked, Cell, Plan, place, with_seeds
 from erd.bench.rows import Row, write_rows
 from erd.bench.sweep_figures import BEST, FIGURES
-from erd.bench.tables import spread
+from erd.bench.tables import few_are_novel, spread
 from erd.reporting import figures
 from erd.settings.families import get
 from erd.settings.schema import Settings
 from erd.statistics.disagreement import DISTANCES
 
 ERD = "erd"  # the paper's rule for what is kept of a member; `--method` takes another
+SMALLER: tuple[int, ...] = (1, 2, 4, 8, 16)  # the batch divided by these
+SHARES: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+ONE_CLASS: tuple[float, ...] = (0.01, 0.02, 0.03, 0.05, 0.1)  # shares, where few are novel to begin with
+LOOKS = {"batch_p50": "P@50, batch", "batch_first": "first, batch"}  # columns of a table in which few images are novel
 DRAWS = 3  # label draws for each number of members, as in the paper
 
 
@@ -72,11 +76,14 @@ def _labels(settings: Settings, method: str, seed: int) -> list[Point]:
 
 
 def _share(settings: Settings, method: str, seed: int) -> list[Point]:
-    """Batches of fewer images, and with fewer novel ones among them."""
-    data = settings.data
-    largest = min(data.batch_known or 0, data.batch_novel or 0)
+    """Batches of fewer images, and with fewer novel ones among them. Of a scenario in which few are novel, such as one
+    new class, the largest batch is its own and not one of as many known images as novel ones."""
+    known, novel = settings.data.batch_known or 0, settings.data.batch_novel or 0
+    largest, parts, shares = min(known, novel), SMALLER, SHARES
+    if novel and few_are_novel(novel / (known + novel)):
+        largest, parts, shares = known + novel, SMALLER[:3], ONE_CLASS
     points = []
-    for part, share in itertools.product((1, 2, 4, 8, 16), (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)):
+    for part, share in itertools.product(parts, shares):
         images = largest // part
         novel = round(images * share)
         if novel >= 2:  # one novel image is luck, not a figure
@@ -232,11 +239,13 @@ def markdown(sweep: Sweep, rows: pd.DataFrame) -> str:
         "",
     ]
     axes = [axis for axis in sweep.axes if (sweep.name, axis) != ("members", "labels")]  # draws are part of the spread
-    head = ["scenario", "method", *axes, "runs", *FIGURES.values()]
+    few = any(few_are_novel(share) for share in rows.get("batch_share", ()))
+    shown = FIGURES | (LOOKS if few else {})
+    head = ["scenario", "method", *axes, "runs", *shown.values()]
     lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     if len(rows):
         for key, group in rows.groupby(["scenario", "method", *axes], sort=False):
             cells = [f"{value:g}" if isinstance(value, float) else str(value) for value in key]
-            cells += [str(len(group)), *(str(spread(group[name].tolist(), 3)) for name in FIGURES)]
+            cells += [str(len(group)), *(str(spread(group[name].dropna().tolist(), 3) or "–") for name in shown)]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

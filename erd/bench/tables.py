@@ -26,6 +26,8 @@ COLUMNS = {  # key of a row → heading, decimals
     "holdout_auroc": ("AUROC, holdout", 3),
     "holdout_tnr95": ("TNR@95, holdout", 2),
 }
+FEW = 0.2  # where no larger share of the batch is novel, what counts is what the first looks find
+EVERY_COLUMN = COLUMNS | {"batch_p50": ("P@50, batch", 2)}  # such tables have this one besides
 SETTINGS = {  # → what its methods may use
     "unsupervised": "labelled known images only",
     "known outliers": "also images that are neither known nor novel",
@@ -55,7 +57,7 @@ class Spread:
 @dataclass(frozen=True)
 class Line:
     method: str
-    figures: dict[str, Spread | None] = field(default_factory=dict)  # by key of COLUMNS
+    figures: dict[str, Spread | None] = field(default_factory=dict)  # by key of EVERY_COLUMN
     paper: str = "–"
     source: str = ""  # where in the paper
     paper_auroc: float | None = None
@@ -70,6 +72,7 @@ class Table:
     about: str
     evaluated_on: str
     groups: dict[str, list[Line]]  # by setting
+    columns: dict[str, tuple[str, int]]  # as COLUMNS
     each: dict[str, dict[str, Spread | None]] = field(default_factory=dict)  # corruption → method → AUROC, if several
 
     @property
@@ -124,8 +127,18 @@ def tables(rows: Sequence[Row]) -> list[Table]:
         about = f"{_about(name, here)}. {seeds} seed{'s' * (seeds > 1)}."
         groups = {setting: lines for setting, lines in groups.items() if lines}
         each = _each_corruption(name, every) if name.endswith("(W)") else {}
-        found.append(Table(name, about, like(name).evaluated_on, groups, each))
+        found.append(Table(name, about, like(name).evaluated_on, groups, _columns(here), each))
     return found
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, tuple[str, int]]:
+    """What is shown of these rows."""
+    return EVERY_COLUMN if any(few_are_novel(row.batch_share) for row in rows) else COLUMNS
+
+
+def few_are_novel(share: float | None) -> bool:
+    """Where that share of the batch is novel."""
+    return share is not None and 0 < share <= FEW
 
 
 def summed(rows: Sequence[Row]) -> list[Row]:
@@ -140,7 +153,8 @@ def markdown(rows: Sequence[Row], brief: bool = False) -> str:
     """Legend, a table a scenario, what others report, the methods; `brief`: the tables alone."""
     parts = [] if brief else [_legend(rows)]
     for table in tables(rows):
-        headings = ["method", *(heading for heading, _ in COLUMNS.values()), f"paper ({table.evaluated_on})", "seconds"]
+        columns = [heading for heading, _ in table.columns.values()]
+        headings = ["method", *columns, f"paper ({table.evaluated_on})", "seconds"]
         lines = [
             f"{'###' if brief else '##'} {table.scenario}",
             "",
@@ -152,7 +166,7 @@ def markdown(rows: Sequence[Row], brief: bool = False) -> str:
         for setting, group in table.groups.items():
             lines.append(_cells([f"*{setting}*: {SETTINGS[setting]}", *[""] * (len(headings) - 1)]))
             for line in group:
-                figures = [_bold(line.figures.get(key)) for key in COLUMNS]
+                figures = [_bold(line.figures.get(key)) for key in table.columns]
                 mark = " (quoted)" if line.quoted else ""
                 took = "–" if line.seconds is None else duration(line.seconds)
                 lines.append(_cells([f"{line.method}{mark}", *figures, line.paper, took]))
@@ -183,7 +197,6 @@ def html(rows: Sequence[Row]) -> str:
     return template("bench.html").render(
         legend=_legend(rows),
         tables=tables(rows),
-        columns=COLUMNS,
         settings=SETTINGS,
         methods=_methods(rows),
         others=reported(rows),
@@ -237,7 +250,7 @@ def _line(rows: list[Row]) -> Line:
         notes.append(f"p-value of the whole batch: {', '.join(f'{p:.2g}' for p in tests)}")
     return Line(
         rows[0].method,
-        {key: spread([getattr(row, key) for row in good], decimals) for key, (_, decimals) in COLUMNS.items()},
+        {key: spread([getattr(row, key) for row in good], decimals) for key, (_, decimals) in EVERY_COLUMN.items()},
         **_from_paper(quoted, rows[0].evaluated_on),
         seconds=statistics.mean(row.seconds or 0.0 for row in good) if good else None,
         notes=tuple(notes),
@@ -270,9 +283,9 @@ def spread(values: Sequence[float | None], decimals: int) -> Spread | None:
 
 def _with_best(lines: list[Line]) -> list[Line]:
     """Marks the highest figure of each column."""
-    columns = [_marked([line.figures[key] for line in lines]) for key in COLUMNS]
+    columns = [_marked([line.figures[key] for line in lines]) for key in EVERY_COLUMN]
     return [
-        replace(line, figures=dict(zip(COLUMNS, figures, strict=True)))
+        replace(line, figures=dict(zip(EVERY_COLUMN, figures, strict=True)))
         for line, figures in zip(lines, zip(*columns, strict=True), strict=True)
     ]
 
@@ -335,11 +348,13 @@ def _about(name: str, rows: Sequence[Row]) -> str:
 def _legend(rows: Sequence[Row]) -> str:
     seeds = len({row.seed for row in rows})
     spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    looked = "P@50: the share of novel images among the 50 highest scores, so fewer than 50 of them cannot give 1. "
+    looked = looked if _columns(rows) is EVERY_COLUMN else ""
     return (
         f"AUROC and TNR@95 (the share of known images left alone where 95% of the novel ones are caught), {spread}; a "
         "seed is a new split, a new classifier and new draws of the method. The batch is what methods may learn from, "
         "the holdout has the same mixture and no method has seen it. Bold: the best of those that may use as much. "
-        "Paper: AUROC / TNR@95. Seconds: fit and score on one worker, without the classifier that all share.\n"
+        f"{looked}Paper: AUROC / TNR@95. Seconds: fit and score on one worker, without the classifier that all share.\n"
     )
 
 

@@ -1,4 +1,5 @@
-"""The commands `erd ingest`, `erd review`, `erd incorporate`, `erd history`: labelled images, and what experts say."""
+"""The commands `erd ingest`, `erd review`, `erd incorporate`, `erd sensitivity`, `erd history`: labelled images, and
+what experts say."""
 
 import argparse
 import sys
@@ -9,7 +10,8 @@ from erd.base.errors import UserError
 from erd.cli.arguments import NewCommand, folder_of, print_table, settings_of, short, with_settings
 
 # Columns of the printed history.
-COLUMNS = ("batch", "images", "alarm_p", "flagged", "flags_reviewed", "flag_precision", "audit_recall", "accuracy")
+COLUMNS = ("batch", "images", "alarm_p", "flagged", "flags_reviewed", "flag_precision", "looked_at", "looked_novel",
+           "audit_recall", "accuracy")  # fmt: skip
 
 
 def add(command: NewCommand) -> None:
@@ -19,7 +21,7 @@ def add(command: NewCommand) -> None:
         "--labeled", metavar="DIR|MANIFEST", required=True, help="class folders, a .csv or .parquet, .npz"
     )
     with_settings(taken)
-    look = command("review", review, "a page on which experts look at a batch's flagged images and label them")
+    look = command("review", review, "a page on which experts look at the most novel images of a batch and label them")
     look.add_argument("--batch", metavar="B", required=True, help="the batch's name; its run is in runs/B")
     look.add_argument(
         "--host", metavar="H", default="127.0.0.1", help="beyond this machine it takes a token (default: %(default)s)"
@@ -31,6 +33,8 @@ def add(command: NewCommand) -> None:
     learned = command("incorporate", incorporate, "add what experts said about a batch to the labelled images")
     learned.add_argument("--batch", metavar="B", required=True)
     learned.add_argument("--undo", action="store_true", help="take the batch's images back out")
+    would = command("sensitivity", sensitivity, "from which share of a batch on would a new class have been noticed?")
+    would.add_argument("--batch", metavar="B", required=True, help="the batch's name; its run is in runs/B")
     command("history", history, "a page of all batches: alarms, flags, what experts said of them, accuracy")
 
 
@@ -117,6 +121,27 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
             print(f"{done.disagreed:,} images left out: reviewers call them different things")
         print(f"history  {page}")
     return asdict(done) | {"data_hash": data_hash}
+
+
+def sensitivity(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Known classes played as new, one after the other; the batch's report then tells what was found."""
+    from dataclasses import asdict
+
+    from erd.reporting import report, wording
+    from erd.runs import configure
+    from erd.weekly import sensitivity as asked
+
+    run = folder_of(arguments)
+    if not run.decision.exists():
+        raise UserError(f"{run.root} holds no scored batch: `erd run --batch {arguments.batch}` makes one")
+    found = asked.measure(configure.read(run), run)
+    if run.metrics.exists():
+        report.write(run)
+    if not arguments.json:
+        for one in found.classes:
+            print(f"{one.name}: {'at no share' if one.noticed_from is None else f'from {one.noticed_from:.0%} on'}")
+        print(wording.sensitivity(found.noticed_from))
+    return asdict(found)
 
 
 def history(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -18,8 +18,9 @@ SHOWN = {"score": "", "disagreement": "disagreement_", "neighbours": "neighbours
          "max softmax, classifier alone": "max_softmax_"}  # fmt: skip
 # Of metrics.json and where the results are: what `erd run --json` prints.
 PRINTED = ("batch", "scenario", "auroc", "tnr95", "holdout_auroc", "holdout_tnr95", "max_softmax_auroc", "flagged",
-           "fdr_target", "fpr_target", "alarm", "alarm_p", "novel_share", "val_accuracy", "run_dir", "mlflow_run_id",
-           "model_version")  # fmt: skip
+           "fdr_target", "fpr_target", "alarm", "alarm_p", "novel_share", "look_at", "look_at_novel", "look_at_least",
+           "last_good", "weeks_p", "weeks_alarm", "mix_changed", "bulk_moved", "val_accuracy", "run_dir",
+           "mlflow_run_id", "model_version")  # fmt: skip
 
 
 def add(command: NewCommand) -> None:
@@ -128,15 +129,18 @@ def _summary(result: dict[str, Any]) -> None:
     from erd.runs.results import Metrics
 
     metrics, folder = Metrics.of(result), RunDir(Path(result["run_dir"]))
-    print(f"\n{wording.headline(metrics)}\n{wording.alarm(metrics)}\n")
+    print("", *wording.summary(metrics, wording.noticed(folder)), "", sep="\n")
     if rows := _quality(metrics):
         print_table(rows)
     found = metrics.on_batch
-    if found.power is not None:
-        print(f"\nof the novel images {found.power:.1%} are flagged")
-    if found.realised_fpr is not None:
+    flagged = metrics.verdict.flagged > 0  # without any there is nothing to say of them
+    if found.p50 is not None and metrics.images >= 50:
+        print(f"\nof the 50 images with the highest scores {found.p50:.0%} are novel")
+    if found.power is not None and flagged:
+        print(f"of the novel images {found.power:.1%} are flagged")
+    if found.realised_fpr is not None and flagged:
         print(f"of the known images {found.realised_fpr:.1%} are flagged, wrongly")
-    if found.realised_fdr is not None:
+    if found.realised_fdr is not None and flagged:
         print(f"of the flagged images {found.realised_fdr:.1%} are known")
     print(f"accuracy of the classifier on known classes (validation): {metrics.val_accuracy:.3f}")
     for warning in metrics.warnings:
@@ -152,7 +156,7 @@ def _quality(metrics: "Metrics") -> list[dict[str, str]]:
     """A row for each score, where there is truth to compare with."""
     return [
         {"on the": place, "score": name}
-        | {figure: f"{getattr(found, f'{key}{figure}'):.3f}" for figure in ("auroc", "tnr95", "aupr")}
+        | {figure: f"{getattr(found, f'{key}{figure}'):.3f}" for figure in ("auroc", "tnr95", "aupr", "p50", "first")}
         for place, found in (("batch", metrics.on_batch), ("holdout", metrics.on_holdout))
         if found.auroc is not None
         for name, key in SHOWN.items()

@@ -232,7 +232,8 @@ def _sizes(settings: Settings, *, labeled: int, test: int, novel: int) -> dict[s
     """What each part shall have: as the settings say, else a share of what there is."""
     data = settings.data
     wanted = {size: getattr(data, size) for size in SIZES}
-    own = own_sizes(labeled, test, novel, inbox=data.inbox is not None, asked=wanted)
+    crossfit = settings.detect.calibration == "crossfit" and settings.encoder is not None
+    own = own_sizes(labeled, test, novel, inbox=data.inbox is not None, crossfit=crossfit, asked=wanted)
     sizes = {size: own[size] if wanted[size] is None else wanted[size] for size in SIZES}
     if data.inbox is not None:
         sizes |= {"batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}

@@ -19,6 +19,7 @@ KNOWN, NOVEL = 0, 1
 CALIBRATION = ("calibration", "clean")
 # Flags at a false discovery rate of 5% need 1 / (5% × share) images to compare with; half of C is what they have.
 TO_FLAG_A_TENTH = 400
+TO_FLAG_TEN = 2_000  # the same for ten images of a thousand, with all of C
 
 
 @dataclass(frozen=True)
@@ -103,24 +104,34 @@ def set_apart(known: Images, pool: Images, wanted: int, seed: int) -> tuple[np.n
 
 
 def own_sizes(
-    labeled: int, test: int, novel: int, *, inbox: bool, asked: Mapping[str, int | None] | None = None
+    labeled: int,
+    test: int,
+    novel: int,
+    *,
+    inbox: bool,
+    crossfit: bool = False,
+    asked: Mapping[str, int | None] | None = None,
 ) -> dict[str, int]:
     """What a user's own images are dealt to where no size is `asked` for: a tenth each to V and C, a fifth to U and T
     each. A batch or a holdout that is asked for comes first, the rest is dealt from what that leaves.
 
     With an inbox the batch is there already, and all labelled images serve to know the known. There C is larger where
     that takes no more than two fifths, because with fewer images to compare with next to nothing could be flagged.
+    With cross-fitting (`crossfit`) C is not hidden in the batch and costs it nothing: it is two fifths.
     """
     everything = labeled + test
     if inbox:
         calibration = max(everything // 10, min(TO_FLAG_A_TENTH, 2 * everything // 5))
+        if crossfit:
+            calibration = min(TO_FLAG_TEN, 2 * everything // 5)
         return {"train": everything - everything // 10, "val": everything // 10, "calibration": calibration,
                 "batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}  # fmt: skip
     known = _two(test or labeled, test // 2 if test else labeled // 5, asked, "known")
     unknown = _two(novel, novel // 2, asked, "novel")
     left = max(0, labeled - (0 if test else sum(known)))
     val = (asked or {}).get("val")
-    return {"train": max(0, left - (left // 10 if val is None else val)), "val": left // 10, "calibration": left // 10,
+    return {"train": max(0, left - (left // 10 if val is None else val)), "val": left // 10,
+            "calibration": min(TO_FLAG_TEN, 2 * left // 5) if crossfit else left // 10,
             "batch_known": known[0], "batch_novel": unknown[0],
             "holdout_known": known[1], "holdout_novel": unknown[1]}  # fmt: skip
 

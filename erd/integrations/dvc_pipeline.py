@@ -32,6 +32,12 @@ plots:           # `dvc plots show`, `dvc plots diff`
       x_label: known images flagged wrongly
       y: caught
       y_label: novel images caught
+  - runs/${data.batch}/plots/looks.json:
+      title: Novel images found, highest scores first
+      x: looks
+      x_label: images looked at
+      y: [found, precision]
+      y_label: share of the novel found, share novel of those looked at
   - runs/${data.batch}/plots/scores.json:
       title: Score histogram
       x: score

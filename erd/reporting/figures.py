@@ -1,4 +1,5 @@
-"""The pictures of a run: learning curves, score histogram, ROC, the most novel images. Each is one function."""
+"""The pictures of a run: learning curves, score histogram, ROC, what is found after how many looks, the most novel
+images. Each is one function."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -25,6 +26,11 @@ CURVES = {  # column of the history → label, colour, line
     "batch_known_accuracy": ("batch, known → c", KNOWN, "-"),
     "batch_accuracy": ("batch → c", FAINT, "-"),
 }
+RANKED = {  # column of a table of scores → label, colour
+    "score": ("ERD", NOVEL),
+    "entropy": ("entropy of the mean", KNOWN),
+    "max_softmax": ("max softmax", FAINT),
+}
 SHEET = (4, 10)  # rows and columns of the sheet of images
 
 History = Sequence[Mapping[str, float]]
@@ -47,7 +53,7 @@ def draw_all(
         "most_novel": sheet(run, batch),
     }
     if "truth" in batch and batch["truth"].nunique() == 2:
-        drawn["roc"] = roc(batch)
+        drawn |= {"roc": roc(batch), "looks": looks(batch)}
     return [save(figure, run.figures / f"{name}.png") for name, figure in drawn.items()]
 
 
@@ -108,8 +114,7 @@ def roc(batch: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(4.2, 3.9), layout="constrained")
     axes = figure.subplots()
     novel = (batch["truth"] == "novel").to_numpy()
-    shown = {"score": ("ERD", NOVEL), "entropy": ("entropy of the mean", KNOWN), "max_softmax": ("max softmax", FAINT)}
-    for column, (name, colour) in shown.items():
+    for column, (name, colour) in RANKED.items():
         values = batch[column].to_numpy()
         false_positive, true_positive = metrics.roc(values[~novel], values[novel])
         area = metrics.auroc(values[~novel], values[novel])
@@ -118,6 +123,25 @@ def roc(batch: pd.DataFrame) -> Figure:
     axes.set_xlabel("known images flagged wrongly")
     axes.set_ylabel("novel images caught")
     axes.set_aspect("equal")
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    _plain(axes)
+    return figure
+
+
+def looks(batch: pd.DataFrame) -> Figure:
+    """Novel images found against images looked at, the most novel first; between a random order and the best one."""
+    figure = Figure(figsize=(4.8, 3.9), layout="constrained")
+    axes = figure.subplots()
+    novel = (batch["truth"] == "novel").to_numpy()
+    axes.plot([0, novel.sum(), len(batch)], [0, 1, 1], color=NEUTRAL, linewidth=0.9, linestyle="--", label="best order")
+    for column, (name, colour) in RANKED.items():
+        values = batch[column].to_numpy()
+        found = np.insert(metrics.found_after(values, novel), 0, 0.0)
+        after = metrics.first_looks(values, novel)["found_50"]
+        axes.plot(np.arange(len(found)), found, color=colour, label=f"{name}, {after:.0%} after 50 looks")
+    axes.plot([0, len(batch)], [0, 1], color=FAINT, linewidth=0.7, linestyle=":", label="random order")
+    axes.set_xlabel("images looked at, highest score first")
+    axes.set_ylabel("novel images found")
     axes.legend(frameon=False, fontsize=8, loc="lower right")
     _plain(axes)
     return figure

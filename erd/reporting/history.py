@@ -20,15 +20,17 @@ from erd.runs.answers import KINDS, Answers, agreed, audited
 from erd.runs.folder import HISTORY, RUNS, RunDir
 from erd.runs.results import ClassAccuracy, Ingested, Metrics
 
-SHOWN = ("flagged", "alarm_p", "alarm", "alarm_level", "novel_share")  # of the verdict, for each week
+# Of the verdict, for each week.
+SHOWN = ("flagged", "alarm_p", "alarm", "alarm_level", "weeks_alarm", "novel_share", "look_at", "look_at_least")
 ENOUGH = 8  # audited known images; with fewer their p-values say nothing about drift
 
 
 def retrospect(run: RunDir) -> dict[str, float | int | None]:
-    """Precision of the flags that were looked at, recall among the audited images, and whether the p-values of audited
-    known images are still those of known images.
+    """Precision of the flags that were looked at, what was found on the list of the most novel images, flagged or below
+    them, recall among the audited images, and whether the p-values of audited known images are still those of known
+    images.
 
-    The audit is a uniform sample of the batch: only there is something learned about images that were not flagged.
+    The audit is a uniform sample of the batch: only there is something learned about images that do not look novel.
     """
     from scipy.stats import kstest
 
@@ -39,7 +41,9 @@ def retrospect(run: RunDir) -> dict[str, float | int | None]:
     judged = [image for image, answer in settled.items() if KINDS[answer.kind].judged and image in scores.index]
     novel = {image for image in judged if settled[image].label and settled[image].label not in known}
     flagged = set(scores.index[scores["flagged"]])
-    looked_at = [image for image in judged if image in flagged]
+    flags = [image for image in judged if image in flagged]
+    most_novel = flagged | {answer.image for answer in answers if answer.list == "flagged"}
+    looked_at = [image for image in judged if image in most_novel]
     drawn = [image for image in judged if image in audited(answers)]
     drawn_novel = [image for image in drawn if image in novel]
     drawn_known = [image for image in drawn if image not in novel]
@@ -47,8 +51,10 @@ def retrospect(run: RunDir) -> dict[str, float | int | None]:
     return {
         "reviewed": len(judged),
         "disputed": len(disputed),
-        "flags_reviewed": len(looked_at),
-        "flag_precision": _share([image in novel for image in looked_at]),
+        "flags_reviewed": len(flags),
+        "flag_precision": _share([image in novel for image in flags]),
+        "looked_at": len(looked_at),
+        "looked_novel": sum(image in novel for image in looked_at),
         "audited": len(drawn),
         "audit_novel": len(drawn_novel),
         "audit_recall": _share([image in flagged for image in drawn_novel]),
@@ -118,13 +124,16 @@ def write(runs: Path = RUNS) -> Path:
 
 def words(rows: list[dict[str, Any]]) -> list[str]:
     """What the weeks say together, in sentences."""
-    said = [f"{len(rows):,} batches, {sum(bool(row['alarm']) for row in rows):,} with an alarm."]
-    looked_at = sum(row.get("flags_reviewed") or 0 for row in rows)
-    if looked_at:
-        right = sum(round(row["flag_precision"] * row["flags_reviewed"]) for row in rows if row.get("flags_reviewed"))
-        said.append(
-            f"Of {looked_at:,} flagged images that experts looked at, {right:,} were novel ({right / looked_at:.0%})."
-        )
+    rang = sum(bool(row["alarm"] or row["weeks_alarm"]) for row in rows)
+    said = [f"{len(rows):,} batches, {rang:,} with an alarm."]
+    flags = sum(row.get("flags_reviewed") or 0 for row in rows)
+    right = sum(round(row["flag_precision"] * row["flags_reviewed"]) for row in rows if row.get("flags_reviewed"))
+    if flags:
+        said.append(f"Of {flags:,} flagged images that experts looked at, {right:,} were novel ({right / flags:.0%}).")
+    below = sum(row.get("looked_at") or 0 for row in rows) - flags
+    if below:
+        found = sum(row.get("looked_novel") or 0 for row in rows) - right
+        said.append(f"Of {below:,} that were not flagged but worth a look, {found:,} were novel ({found / below:.0%}).")
     drawn = sum(row.get("audit_novel") or 0 for row in rows)
     if drawn:
         caught = sum(round(row["audit_recall"] * row["audit_novel"]) for row in rows if row.get("audit_novel"))

@@ -15,10 +15,12 @@ from erd.runs.folder import RunDir
 from erd.statistics import metrics
 
 BINS = 40
+POINTS = 300  # of a curve over all images of a batch, at most
 
 
 def write_all(run: RunDir, batch: pd.DataFrame, reference: np.ndarray, members: Mapping[int, History]) -> None:
     files.save_json(run.plots / "roc.json", roc(batch))
+    files.save_json(run.plots / "looks.json", looks(batch))
     files.save_json(run.plots / "scores.json", scores(batch, reference))
     files.save_json(run.plots / "learning_curves.json", learning_curves(members))
 
@@ -31,6 +33,19 @@ def roc(batch: pd.DataFrame) -> list[dict[str, float]]:
     values = batch["score"].to_numpy()
     rates = zip(*metrics.roc(values[~novel], values[novel]), strict=True)
     return [{"false_positive": float(wrong), "caught": float(caught)} for wrong, caught in rates]
+
+
+def looks(batch: pd.DataFrame) -> list[dict[str, Any]]:
+    """After so many looks, the highest scores first: which share of the novel images is found, and which share of the
+    images looked at is novel."""
+    if "truth" not in batch or batch["truth"].nunique() < 2:
+        return []
+    novel = (batch["truth"] == "novel").to_numpy()
+    found = metrics.found_after(batch["score"].to_numpy(), novel)
+    # The first looks are the ones that somebody takes: the further down the list, the fewer points.
+    after = np.unique(np.geomspace(1, len(batch), POINTS).round().astype(int))
+    share = found[after - 1]
+    return _rows(pd.DataFrame({"looks": after, "found": share, "precision": share * novel.sum() / after}))
 
 
 def scores(batch: pd.DataFrame, reference: np.ndarray) -> list[dict[str, Any]]:

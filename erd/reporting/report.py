@@ -7,27 +7,37 @@ import pandas as pd
 
 from erd.base import files
 from erd.data import packed
-from erd.reporting import html, wording
+from erd.reporting import html, tiers, wording
 from erd.runs import configure
 from erd.runs.folder import RunDir
-from erd.runs.results import ClassAccuracy, Metrics
+from erd.runs.results import ClassAccuracy, Decided, Group, Metrics
 
-SHOWN = 100  # rows of the table of flagged images; all are in scores.parquet
+SHOWN = 100  # pictures of the most novel images, and rows of a table; all are in scores.parquet
+OF_GROUP = 8  # pictures of a candidate class
 FIGURES = {
     "most_novel": "The images on which the members disagree most",
     "scores": "Scores of the batch, and of known images for comparison",
     "learning_curves": "How the members learned",
     "roc": "Novel images caught against known images flagged wrongly",
+    "looks": "Novel images found, by how many images are looked at",
 }
 
 
 def write(run: RunDir) -> Path:
-    metrics = Metrics.read(run)
+    metrics, settings = Metrics.read(run), configure.read(run)
     aside = pd.read_csv(run.quarantine)
+    listed = tiers.shown(run)
+    groups = Decided.read(run).groups if run.decision.exists() else []
     page = html.template("report.html").render(
         headline=wording.headline(metrics),
+        quiet=not (metrics.verdict.worth_looking or wording.rich(metrics)),
         alarm=wording.alarm(metrics),
-        confidence=configure.read(run).detect.confidence,
+        findings=wording.findings(metrics),
+        noticed=wording.noticed(run),
+        worth_a_look=wording.worth_a_look(metrics, settings.detect.confidence),
+        last_good=wording.last_good(metrics),
+        flags=wording.flags(metrics),
+        confidence=settings.detect.confidence,
         metrics=metrics.flat(),
         figures={
             name: {"title": title, "data": html.embedded(path.read_bytes())}
@@ -36,7 +46,12 @@ def write(run: RunDir) -> Path:
         },
         learned=ClassAccuracy.read(run),
         next=wording.advice(metrics),
-        flagged=_with_pictures(flagged(run).head(SHOWN), run),
+        listed=_with_pictures(listed.head(SHOWN), run),
+        more=max(len(listed) - SHOWN, 0),
+        groups=[
+            {"words": wording.group(found.images, found.at_least, found.like), "listed": _of_group(found, run)}
+            for found in groups
+        ],
         aside=aside.head(SHOWN).to_dict("records"),
         set_aside=len(aside),
     )
@@ -45,9 +60,11 @@ def write(run: RunDir) -> Path:
     return run.report
 
 
-def flagged(run: RunDir) -> pd.DataFrame:
-    """The flagged rows of scores.parquet, most novel first."""
-    return files.load_table(run.scores).query("flagged").sort_values("score", ascending=False, kind="stable")
+def _of_group(found: Group, run: RunDir) -> list[dict[str, Any]]:
+    """Its first images; they are named as in scores.parquet."""
+    table = files.load_table(run.scores)
+    chosen = table[table["id"].isin(found.ids)]
+    return _with_pictures(chosen.iloc[tiers.order(chosen)[:OF_GROUP]], run)
 
 
 def _with_pictures(listed: pd.DataFrame, run: RunDir) -> list[dict[str, Any]]:

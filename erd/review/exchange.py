@@ -27,17 +27,17 @@ def to_csv(queue: Queue) -> str:
 
 
 def to_label_studio(queue: Queue, address: str) -> list[dict[str, Any]]:
-    """A task for each flagged and each audited image; `address` is where the page serves the images."""
+    """A task for each image that the page begins with and each audited one; `address` is where it serves the images."""
     given: dict[tuple[str, str], list[Answer]] = {}
     for answer in queue.answers.current():
         given.setdefault((answer.list, answer.image), []).append(answer)
-    shown = [*queue.items("flagged", 0, queue.cut), *queue.items("audit", 0, len(queue.table))]
+    shown = [*queue.items("flagged", 0, queue.shown), *queue.items("audit", 0, len(queue.table))]
     tasks = []
     for number, item in enumerate(shown):
-        name = "flagged" if number < queue.cut else "audit"
+        name = "flagged" if number < queue.shown else "audit"
         tasks.append(_task(queue, address, name, item, given.pop((name, item["id"]), [])))
     rows = {image: row for row, image in enumerate(queue.table["id"])}
-    for (name, image), answers in given.items():  # further down the list than the flags go
+    for (name, image), answers in given.items():  # further down the list
         if image in rows:
             item = {"row": rows[image], "id": image, "predicted": queue.table["predicted"][rows[image]]}
             tasks.append(_task(queue, address, name, item, answers))

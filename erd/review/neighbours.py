@@ -39,7 +39,7 @@ class Neighbours:
         self._trained: tuple[Classifier, Tensor, Tensor] | None = None
 
     def start(self) -> threading.Thread:
-        rows = [*self.queue.lists["flagged"][: self.queue.cut], *self.queue.lists["audit"]]
+        rows = [*self.queue.lists["flagged"][: self.queue.shown], *self.queue.lists["audit"]]
         thread = threading.Thread(target=self._at_start, args=(rows,), daemon=True)
         thread.start()
         return thread

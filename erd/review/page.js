@@ -24,8 +24,7 @@ function render() {
   renderLists();
   $("empty").hidden = count > 0;
   $("empty").textContent = list === "audit" ? "The audit is empty (review.audit is 0)." :
-    page.facts.flagged ? "Nothing chosen: move the slider to the right." :
-      "No image is flagged. Move the slider to look at the ones that come closest.";
+    "Nothing chosen: move the slider to the right.";
   for (const part of ["stage", "side", "strip"]) $(part).hidden = count === 0;
   if (item) {
     $("place").textContent = `${place + 1} of ${count.toLocaleString("en")}`;
@@ -65,14 +64,15 @@ function renderLists() {
   $("progress").firstElementChild.style.width = count ? `${(100 * done) / count}%` : "0";
   $("depth").hidden = page.list !== "flagged";
   $("about-audit").hidden = page.list !== "audit";
+  $("about-look").hidden = page.list !== "flagged" || !page.facts.worth_a_look;
   const last = page.cut ? page.items.flagged.get(page.cut - 1) : { wrong: 0 };
   const sure = `${Math.round(100 * page.facts.confidence)}% confidence`;
-  const bound = !last ? "…" : page.cut === 0 ? "none" :
-    `${plural(page.cut, "image")}, at most ${last.wrong.toLocaleString("en")} of them known (${sure})`;
+  const bound = !last ? "…" : page.cut === 0 ? "none" : plural(page.cut, "image") +
+    (page.facts.bounded ? `, at most ${last.wrong.toLocaleString("en")} of them known (${sure})` : "");
   $("bound").textContent = bound;
   $("cut").setAttribute("aria-valuetext", bound);
-  $("reset").hidden = page.cut === page.facts.flagged;
-  $("reset").textContent = `Back to the ${page.facts.flagged.toLocaleString("en")} flagged`;
+  $("reset").hidden = page.cut === page.facts.shown;
+  $("reset").textContent = `Back to the first ${page.facts.shown.toLocaleString("en")}`;
 }
 
 function showLarge(image) {
@@ -179,7 +179,7 @@ function renderStrip() {
     shown.push({ place, row: item.row, id: item.id, below: item.flagged === false, own: own && say(own),
                  saved: own && own.saved, disputed: page.disputed.has(slot(list, place)) });
   }
-  draw("strip", [list, at, shown], () => shown.map((s) => {
+  draw("strip", [list, at, shown], () => shown.flatMap((s) => {
     const state = s.own ? `, you said ${s.own}${s.saved ? "" : ", not saved yet"}` : "";
     const made = node("button", { type: "button", onclick: () => go(list, s.place), title: s.id,
       className: `${s.own ? "answered" : ""} ${s.below ? "below" : ""}` });
@@ -189,13 +189,20 @@ function renderStrip() {
     made.append(node("img", { src: picture(s.row, "thumb"), alt: "", loading: "lazy" }));
     if (s.own) made.append(node("i", { className: s.saved ? "" : "waiting" }, s.saved ? "✓" : "…"));
     if (s.disputed) made.append(node("i", { className: "dispute" }, "≠"));
-    return made;
+    return list === "flagged" && s.place + 1 === page.facts.last_good ? [made, edge()] : [made];
   }));
   const strip = $("strip"), current = strip.querySelector("[aria-current=true]");
   if (current && drawn.scrolled !== `${list}/${at}/${from}`) {
     drawn.scrolled = `${list}/${at}/${from}`;
     strip.scrollLeft = current.offsetLeft - strip.offsetLeft - (strip.clientWidth - current.clientWidth) / 2;
   }
+}
+
+function edge() {                      // the last good image stands before it
+  const made = node("div", { className: "edge", title: "Down to here each image is at least as likely novel as not" },
+    "likely novel up to here");
+  made.setAttribute("role", "separator");
+  return made;
 }
 
 // ------------------------------------------------------------------------------------------------ dialogs
@@ -328,10 +335,10 @@ async function start() {
   page.own = new Map();
   try {
     const known = await ask("/api/batch");
-    page.cut = known.flagged;
+    page.cut = known.shown;
     page.facts = known;
     page.unsent = JSON.parse(sessionStorage.getItem(spool()) || "[]");
-    const kept = Number(localStorage.getItem(cutKey()) || known.flagged);
+    const kept = Number(localStorage.getItem(cutKey()) || known.shown);
     $("cut").max = known.images;
     setCut(Math.min(kept, known.images));
     if (page.cut) await fetchItems("flagged", page.cut - 1);
@@ -346,6 +353,8 @@ async function start() {
   $("headline").textContent = page.facts.headline;
   $("alarm").textContent = page.facts.alarm;
   $("alarm").className = page.facts.rings ? "rings" : "";
+  $("findings").replaceChildren(...page.facts.findings.map((text) => node("p", { textContent: text })));
+  $("about-look").textContent = page.facts.worth_a_look;
   $("about-audit").textContent = `${plural(page.facts.audit, "image")} drawn at random from the whole batch, flagged or not; ` +
     "scores are hidden so as not to lead you.";
   firstOpen();
@@ -366,7 +375,7 @@ $("who").onclick = () => askName();
 $("undo").onclick = undo;
 $("help").onclick = () => $("keys").showModal();
 $("import").onchange = importFile;
-$("reset").onclick = () => { setCut(page.facts.flagged); go("flagged", page.place.flagged); };
+$("reset").onclick = () => { setCut(page.facts.shown); go("flagged", page.place.flagged); };
 $("cut").oninput = async (event) => {
   setCut(Number(event.target.value));
   await fetchItems("flagged", page.cut - 1).catch(() => {});

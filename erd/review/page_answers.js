@@ -191,7 +191,7 @@ function toNext() {
     if (!mine(list, place)) return go(list, place);
   }
   const other = list === "flagged" ? "audit" : "flagged";
-  const more = answered(other) < size(other) ? ` Go on with the ${other === "audit" ? "audit" : "flagged images"}.` : "";
+  const more = answered(other) < size(other) ? ` Go on with the ${other === "audit" ? "audit" : "most novel images"}.` : "";
   page.note = `All ${plural(count, "image")} of this list answered.${more}`;
   render();
 }
@@ -202,4 +202,4 @@ function setCut(cut) {
   $("cut").value = cut;
 }
 
-const cutKey = () => `erd-review-cut/${page.facts.batch}/${page.facts.flagged}`;
+const cutKey = () => `erd-review-cut/${page.facts.batch}/${page.facts.shown}`;

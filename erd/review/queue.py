@@ -9,7 +9,7 @@ import pandas as pd
 from erd.base import files
 from erd.base.errors import UserError
 from erd.data import packed
-from erd.reporting import wording
+from erd.reporting import tiers, wording
 from erd.runs import configure
 from erd.runs.answers import Answers, audit_rows
 from erd.runs.folder import RunDir
@@ -19,7 +19,8 @@ from erd.settings.schema import Settings
 
 @dataclass(frozen=True)
 class Queue:
-    """`flagged` is the whole batch, the flagged images first and then on down by score: `cut` of them are flagged."""
+    """`flagged` is the whole batch, the flagged images first and then on down by score: `cut` of them are flagged, and
+    the first `shown` are what the page begins with."""
 
     run: RunDir
     settings: Settings
@@ -27,6 +28,7 @@ class Queue:
     known: list[str]
     lists: dict[str, np.ndarray]  # "flagged", "audit" → rows in the order they are shown
     cut: int
+    shown: int
     wrong_at_most: np.ndarray  # of the first k + 1 of "flagged", so many are known
     key: str  # of this batch as it was scored now: rows and places mean nothing for another
 
@@ -39,12 +41,17 @@ class Queue:
         return {
             "batch": self.run.batch_name,
             "key": self.key,
-            "headline": wording.headline(metrics),
+            "headline": wording.headline(metrics, wording.noticed(self.run)),
             "alarm": wording.alarm(metrics),
-            "rings": metrics.verdict.alarm,
+            "rings": metrics.verdict.rings,
+            "worth_a_look": wording.beyond_headline(metrics, self.settings.detect.confidence),
+            "findings": wording.findings(metrics),
             "confidence": self.settings.detect.confidence,
+            "bounded": metrics.verdict.promised and not metrics.verdict.bulk_moved,
             "images": len(self.table),
             "flagged": self.cut,
+            "shown": self.shown,
+            "last_good": wording.last_good(metrics),
             "audit": len(self.lists["audit"]),
             "known": self.known,
         }
@@ -71,8 +78,7 @@ def load(run: RunDir) -> Queue:
     table = files.load_table(run.scores)
     if len(table) != len(packed.read(run.batch).images):
         raise UserError(f"{run.scores} and {run.batch} are of different batches; run the batch again")
-    flagged = table["flagged"].to_numpy(bool)
-    order = np.lexsort((-table["score"].to_numpy(), ~flagged))
+    order = tiers.order(table)
     # A bound for a larger set holds for a smaller one: where flags do not follow the scores, of the largest so far.
     wrong = np.maximum.accumulate(table["wrong_at_most"].to_numpy()[order])
     audit = audit_rows(len(table), settings.review.audit, settings.seed, run.batch_name)
@@ -82,7 +88,8 @@ def load(run: RunDir) -> Queue:
         table,
         Ingested.read(run).classes,
         {"flagged": order, "audit": audit},
-        int(flagged.sum()),
+        int(table["flagged"].sum()),
+        len(tiers.shown(run)),
         np.minimum(wrong, np.arange(1, len(table) + 1)),
         files.digest([run.batch_name, files.sha256(run.scores)])[:16],
     )

@@ -5,12 +5,16 @@ whenever it is counted from, the probability of a false alarm is at most `rate`,
 week is harder than another. The plain division (Bonferroni) holds however the weeks depend on each other, and they do:
 they share calibration images. Šidák's 2% larger levels are for independent looks only.
 
+Where earlier batches are remembered (`data.window`) there are two tests a look, of this batch alone and of the last
+batches together, and each has half of the level. A rare class that no week shows is found by the second. Weeks that are
+tested together share images from look to look, which the plain division allows for.
+
 A batch keeps the level of its first look, and every verdict on it is by that level, also when the settings have changed
 since: a rerun is no new look. (Rerunning with other seeds until it rings would be one, which no ledger can see.)
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from erd.base import files
 from erd.base.errors import RunError, UserError
@@ -18,7 +22,7 @@ from erd.base.locks import held
 from erd.settings.schema import Alarm
 from erd.statistics.novelty_test import DRAWS
 
-Streams = dict[str, dict[str, dict[str, float]]]  # stream → batch → level, p, rang
+Streams = dict[str, dict[str, dict[str, Any]]]  # stream → batch → level, p, rang, weeks_p
 
 
 class Look(NamedTuple):
@@ -26,33 +30,42 @@ class Look(NamedTuple):
     first: bool  # it did not ring before for this batch
 
 
-def level(alarm: Alarm) -> float:
-    """The p-value at which the alarm of a new batch rings."""
-    rate, looks = alarm.rate, alarm.looks
+def level(alarm: Alarm, tests: int = 1) -> float:
+    """The p-value at which the alarm of a new batch rings, where a look has so many tests."""
+    rate, looks = alarm.rate / tests, alarm.looks
     if rate / looks < 1 / (DRAWS + 1):
         raise UserError(
-            f"with a false-alarm rate of {rate} over {looks} looks the alarm could never ring: its smallest p-value "
-            f"is {1 / (DRAWS + 1)}; set alarm.rate to {looks / (DRAWS + 1):.2g} or more"
+            f"with a false-alarm rate of {alarm.rate} over {looks} looks the alarm could never ring: its smallest "
+            f"p-value is {1 / (DRAWS + 1)}; set alarm.rate to {tests * looks / (DRAWS + 1):.2g} or more"
         )
     return rate / looks
 
 
-def level_of(ledger: Path, stream: str, batch: str, alarm: Alarm) -> float:
+def level_of(ledger: Path, stream: str, batch: str, alarm: Alarm, tests: int = 1) -> float:
     """The p-value at which the alarm of this batch rings: that of its first look, if there was one."""
     entry = _read(ledger).get(stream, {}).get(batch)
-    return level(alarm) if entry is None else entry["level"]
+    return level(alarm, tests) if entry is None else entry["level"]
 
 
-def enter(ledger: Path, stream: str, batch: str, p: float, at: float) -> Look:
-    """Enter a look, by a level that `level_of` gave; one that was entered before takes the new p-value."""
+def before(ledger: Path, stream: str, batch: str) -> list[str]:
+    """The batches of the stream that were looked at before this one, the earliest first."""
+    names = list(_read(ledger).get(stream, {}))
+    return names[: names.index(batch)] if batch in names else names
+
+
+def enter(ledger: Path, stream: str, batch: str, p: float, at: float, weeks_p: float | None = None) -> Look:
+    """Enter a look, by a level that `level_of` gave; one that was entered before takes the new p-values. `weeks_p` is
+    that of the last batches together."""
     with held(ledger.with_name(f".{ledger.name}.lock")):  # the ledger itself is replaced when written
         streams = _read(ledger)
         entries = streams.setdefault(stream, {})
-        before = entries.get(batch, {"level": at, "rang": False})
-        rings = p <= before["level"]
-        entries[batch] = {"level": before["level"], "p": p, "rang": rings}
+        known = entries.get(batch, {"level": at, "rang": False})
+        rings = min(p, 1.0 if weeks_p is None else weeks_p) <= known["level"]
+        entries[batch] = {"level": known["level"], "p": p, "rang": rings}
+        if weeks_p is not None:
+            entries[batch]["weeks_p"] = weeks_p
         files.save_json(ledger, streams)
-    return Look(rings, rings and not before["rang"])
+    return Look(rings, rings and not known["rang"])
 
 
 def _read(ledger: Path) -> Streams:

@@ -19,6 +19,7 @@ from erd.settings.schema import HERE, NO_ENCODER, Settings, load, of_json
 from erd.statistics.disagreement import check_distance
 from erd.training import runners
 
+FOLDS = 4  # of the batch where there is an encoder: a new class keeps three quarters of its images in each fit
 HEAD = "head"  # the net on an encoder's features, where none is named
 WITHOUT_ENCODER = 32  # pixels of images from files, where no encoder wants more
 
@@ -41,6 +42,9 @@ def resolve(settings: Settings) -> Settings:
         "model.net": net,
         "finetune.members": scenario.members,
         "score.join": "neighbours" if encoder else "none",
+        # Heads on features are quick to train, so that C need not be hidden in the batch, and can be large.
+        "detect.calibration": "crossfit" if encoder else "mixed",
+        "detect.folds": FOLDS if encoder else 2,
         "data.image_size": scenario.image_size,
         "data.largest": _largest(settings, encoder, net),
     }

@@ -66,6 +66,10 @@ class RunDir:
         return self.features / packed.name
 
     @property
+    def older(self) -> Path:
+        return self.features / "older.safetensors"  # features of earlier batches (`data.window`); none without them
+
+    @property
     def encoded(self) -> Path:
         return self.features / "encode.json"  # which encoder, if any
 
@@ -121,6 +125,10 @@ class RunDir:
     @property
     def decision(self) -> Path:
         return self.root / "decision.json"  # alarm, novel share, bounds
+
+    @property
+    def sensitivity(self) -> Path:
+        return self.root / "sensitivity.json"  # `erd sensitivity`: from which share on a new class is noticed
 
     @property
     def holdout_scores(self) -> Path:

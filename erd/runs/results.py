@@ -62,19 +62,57 @@ class Encoded:
 
 
 @dataclass(frozen=True)
+class Group:
+    """A candidate class: images of the batch that look alike, and unlike anything labelled."""
+
+    images: int
+    at_least: int  # so many of them are novel, with the confidence of the settings
+    like: str  # the known class that they are nearest to
+    ids: list[str]
+
+
+@dataclass(frozen=True)
 class Decided:
     """decision.json: what was decided of the batch, before anybody asks whether it was right."""
 
     verdict: Verdict
     warnings: list[str]
+    groups: list[Group] = field(default_factory=list)  # the strongest first
 
     def write(self, run: RunDir) -> None:
-        files.save_json(run.decision, asdict(self.verdict) | {"warnings": self.warnings})
+        more = {"warnings": self.warnings, "groups": [asdict(group) for group in self.groups]}
+        files.save_json(run.decision, asdict(self.verdict) | more)
 
     @classmethod
     def read(cls, run: RunDir) -> "Decided":
         found = files.load_json(run.decision)
-        return cls(_made(Verdict, found, run.decision), list(found.get("warnings", [])))
+        groups = [_made(Group, group, run.decision) for group in found.get("groups", [])]
+        return cls(_made(Verdict, found, run.decision), list(found.get("warnings", [])), groups)
+
+
+@dataclass(frozen=True)
+class OfNewClass:
+    """A known class that was played as new."""
+
+    name: str
+    noticed_from: float | None  # share of the batch; None: at none that was tried
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """sensitivity.json: from which share of the batch on a class like the known ones would have been noticed."""
+
+    noticed_from: float | None  # by half of the classes
+    classes: list[OfNewClass]
+
+    def write(self, run: RunDir) -> None:
+        files.save_json(run.sensitivity, asdict(self))
+
+    @classmethod
+    def read(cls, run: RunDir) -> "Sensitivity | None":
+        """None where nobody has asked."""
+        found = files.load_json_if_whole(run.sensitivity)
+        return None if found is None else _made(cls, found, run.sensitivity)
 
 
 @dataclass(frozen=True)

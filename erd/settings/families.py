@@ -2,8 +2,11 @@
 
 get("fmnist-c5-fog")          # clean Fashion-MNIST is known, foggy at severity 5 is novel
 expand("fmnist-c5")           # the fifteen of them
+get("mnist-one-3-at-2")       # all digits but the 3 are known, 2% of the batch are 3s
 """
 
+import itertools
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +44,22 @@ _MEDICAL: dict[str, Any] = {
     "calibration": 625, "batch_known": 2_500, "batch_novel": 2_500, "holdout_known": 1_250, "holdout_novel": 1_250,
 }  # fmt: skip
 _MEDICAL_SETS = ("nih", "padchest", "drd", "pcam")  # of each the classes 0 and 1 are known
+# One new class among known ones, which is how novelty comes to a classifier in use.
+_ONE_SHARES = (10, 5, 3, 2, 1)  # per cent of the batch; the first is meant where the name has none
+_ONE_SIZES = {"train": 4_500, "val": 500, "calibration": 250}
+_ONE_DIGITS = {"train": 900, "val": 150, "calibration": 200}
+_ONE_XRAYS = {"train": 2_400, "val": 300, "calibration": 100}
+_ONE_SETS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
+    # how it is called in a scenario → whose net, members and training it has; classes, images in the batch, sizes
+    "digits": ("digits-near", 10, 300, _ONE_DIGITS),
+    "mnist": ("mnist-near", 10, 1_000, _ONE_SIZES),
+    "fmnist": ("fmnist-near", 10, 1_000, _ONE_SIZES),
+    "cifar10": ("cifar10-near", 10, 1_000, _ONE_SIZES),
+    "svhn": ("svhn-near", 10, 1_000, _ONE_SIZES),
+    "xray": ("xray-viral", 3, 500, _ONE_XRAYS),
+}
+# Half of the X-rays are of class 1: without them there are fewer to train on, and the batch shall be as its name says.
+_ONE_SMALLER = {"xray-one-1": {"train": 1_600}}
 _FAR = {"noise": "noise", "mnist": "mnist", "fmnist": "fashion_mnist", "cifar10": "cifar10", "cifar100": "cifar100",
         "tinyimagenet": "tinyimagenet"}  # fmt: skip
 _LARGER = {"chestxray64": 64} | dict.fromkeys(_MEDICAL_SETS, 224)  # pixels: an encoder makes use of them
@@ -112,6 +131,23 @@ def _medical() -> list[Scenario]:
     ]
 
 
+def _one_new_class() -> list[Scenario]:
+    """All classes of a set but one are known; the holdout has the same mixture and half as many images."""
+    rows = []
+    for (name, (like, classes, images, sizes)), share in itertools.product(_ONE_SETS.items(), _ONE_SHARES):
+        batch, holdout = images * share // 100, math.ceil(images * share / 200)
+        for new in range(classes):
+            mixed = {"batch_known": images - batch, "batch_novel": batch,
+                     "holdout_known": images // 2 - holdout, "holdout_novel": holdout}  # fmt: skip
+            one = f"{name}-one-{new}"
+            rows.append(
+                replace(SCENARIOS[like], name=one if share == _ONE_SHARES[0] else f"{one}-at-{share}",
+                        known=tuple(known for known in range(classes) if known != new), novel=(new,),
+                        evaluated_on="batch", **(sizes | _ONE_SMALLER.get(one, {}) | mixed))
+            )  # fmt: skip
+    return rows
+
+
 def _thousand(row: Scenario) -> Scenario:
     """The same with a batch of 1,000, half of it novel: five members, evaluated on the batch, as in the paper."""
     return replace(row, name=f"{row.name}-1k", calibration=125, batch_known=500, batch_novel=500,
@@ -121,7 +157,9 @@ def _thousand(row: Scenario) -> Scenario:
 def _encoded(row: Scenario) -> Scenario:
     """The same images, on the features of the bundled encoder; as large as they come where the row makes them small."""
     size = _LARGER.get(row.known_source, row.image_size)
-    return replace(row, name=f"{row.name}-encoded", net="head", encoder=ENCODER, settings={}, image_size=size)
+    calibration = max(row.calibration or 0, min(2_000, 2 * (row.train or 0) // 5))  # it is not hidden in the batch
+    return replace(row, name=f"{row.name}-encoded", net="head", encoder=ENCODER, settings={}, image_size=size,
+                   calibration=calibration or None)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,6 +182,8 @@ def _families() -> tuple[Family, ...]:
                "cifar10-v2", tuple(_other_photographs())),
         Family(f"{'|'.join(_MEDICAL_SETS)}-uc1|2|3-NOVEL", "medical benchmark: 1 other images, 2 wrongly taken, "
                "3 unseen diseases", "nih-uc3-unseen", tuple(_medical())),
+        Family(f"{'|'.join(_ONE_SETS)}-one-CLASS[-at-1|2|3|5]", "novel: one class, 10% of the batch or 1, 2, 3, 5%; "
+               "known: all others", "mnist-one-3-at-2", tuple(_one_new_class())),
     ]  # fmt: skip
     every = [*SCENARIOS.values(), *(row for family in made for row in family.scenarios)]
     small = tuple(_thousand(row) for row in every if (row.batch_known or 0) > 500 and (row.batch_novel or 0) > 500)
@@ -162,7 +202,8 @@ ALL: dict[str, Scenario] = SCENARIOS | {row.name: row for family in FAMILIES for
 
 
 def _groups() -> dict[str, list[str]]:
-    """Names for several at once: cifar10-c5, cifar10-near-c2, cifar10-c5-1k, cifar10-6v4, nih-uc1, medical."""
+    """Names for several at once: cifar10-c5, cifar10-near-c2, cifar10-c5-1k, cifar10-6v4, nih-uc1, medical, mnist-one,
+    mnist-one-at-2-encoded."""
     found: dict[str, list[str]] = {}
     medical = {row.name for row in _medical()}
     for name, row in ALL.items():
@@ -175,6 +216,9 @@ def _groups() -> dict[str, list[str]]:
         elif name in medical:
             found.setdefault("-".join(name.split("-")[:2]), []).append(name)
             found.setdefault("medical", []).append(name)
+        elif "-one-" in name:
+            of, _, rest = name.partition("-one-")  # the rest begins with the number of the class
+            found.setdefault(f"{of}-one{rest.lstrip('0123456789')}", []).append(name)
     return found
 
 

@@ -46,6 +46,7 @@ class Data(Block):
     known: list[str | int] | None = None
     novel: list[str | int] | None = None
     least: Positive = 30
+    window: Positive = 4
     root: str | None = None
     download: bool = False
     image_size: Annotated[int, Field(ge=8)] | None = None
@@ -103,7 +104,8 @@ class Score(Block):
 
 
 class Detect(Block):
-    calibration: Literal["mixed", "crossfit", "holdout", "paper"] = "mixed"
+    calibration: Literal["mixed", "crossfit", "holdout", "paper"] | None = None
+    folds: Annotated[int, Field(ge=2)] | None = None
     rule: Literal["fdr", "fpr", "catch"] = "fdr"
     fdr: Share = 0.05
     adaptive: bool = True
@@ -120,6 +122,7 @@ class Alarm(Block):
 
 
 class Review(Block):
+    budget: Count = 50
     audit: Count = 30
 
 

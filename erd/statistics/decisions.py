@@ -6,7 +6,7 @@ what the numbers assume is said in words.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import ks_2samp
@@ -17,8 +17,8 @@ from erd.statistics import flags, novelty_test
 from erd.statistics.novel_share import Share, novel_share
 from erd.statistics.verdict import Verdict
 
-# Of two folds each makes e-values at this part of the rate: then e-BH keeps both unless one has 5/7 of the flags.
-FOLD_RATE = 0.7
+# Folds make e-values at this part of the rate: then e-BH keeps all of them unless one finds far more than the others.
+FOLD_RATE = 0.75
 DRIFT = 0.001  # p-value below which calibration and validation images are said to differ
 FLAGGABLE = (
     0.02  # share of the batch below which it should be possible to flag; else more calibration images are asked for
@@ -32,6 +32,7 @@ class Compared(NamedTuple):
     rows: np.ndarray
     scores: np.ndarray
     reference: np.ndarray
+    learned: np.ndarray | None = None  # scores of the rest of the batch, that was learned where these were not
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,18 @@ class Decision:
     warnings: list[str]
 
 
-def decide(sets: Sequence[Compared], settings: Settings, level: float) -> Decision:
+class Tested(NamedTuple):
+    """p-values of 'nothing is novel' that are not by these scores; None where there are none."""
+
+    p: float | None = None  # of this batch
+    weeks_p: float | None = None  # of this and earlier ones together
+    weeks: int = 1  # so many
+
+
+BY_SCORES = Tested()
+
+
+def decide(sets: Sequence[Compared], settings: Settings, level: float, tested: Tested = BY_SCORES) -> Decision:
     """All of it at once. The alarm rings at p-values up to `level`, which the ledger of looks gives."""
     detect, images = settings.detect, sum(len(compared.rows) for compared in sets)
     p, flagged = np.ones(images), np.zeros(images, bool)
@@ -53,14 +65,17 @@ def decide(sets: Sequence[Compared], settings: Settings, level: float) -> Decisi
         evidence = np.zeros(images)
         for compared in sets:
             rate = FOLD_RATE * detect.fdr
-            evidence[compared.rows] = flags.e_values(compared.scores, compared.reference, rate)
+            evidence[compared.rows] = flags.e_values(compared.scores, compared.reference, rate, compared.learned)
         flagged = flags.e_benjamini_hochberg(evidence, detect.fdr)
     else:
         for compared in sets:
             flagged[compared.rows] = flag(compared.scores, compared.reference, settings)
     wrong = _wrong_at_most(sets, p, detect.confidence)
-    p_alarm = min(1.0, len(sets) * min(_alarm(compared, settings) for compared in sets))
+    p_alarm = tested.p
+    if p_alarm is None:
+        p_alarm = min(1.0, len(sets) * min(_alarm(compared, settings) for compared in sets))
     rings = p_alarm <= level
+    over_weeks = tested.weeks_p is not None and tested.weeks_p <= level
     share = _share(sets, images, detect.confidence) if rings else None  # else noise with a number
     verdict = Verdict(
         promised=detect.calibration in PROMISING,
@@ -77,6 +92,10 @@ def decide(sets: Sequence[Compared], settings: Settings, level: float) -> Decisi
         novel_share_low=share and share.low,
         novel_share_high=share and share.high,
         novel_at_least=share and share.novel,
+        **_second_tier(sets, p, wrong, settings),
+        weeks=tested.weeks,
+        weeks_p=tested.weeks_p,
+        weeks_alarm=over_weeks,
     )
     return Decision(p, flagged, wrong, verdict, _too_few(sets, settings))
 
@@ -123,6 +142,26 @@ def assumptions(settings: Settings) -> list[str]:
     return words
 
 
+def _second_tier(sets: Sequence[Compared], p: np.ndarray, wrong: np.ndarray, settings: Settings) -> dict[str, Any]:
+    """The `review.budget` most novel images: what can be said of them without a flag."""
+    count = min(settings.review.budget, len(p))
+    if settings.detect.calibration not in PROMISING:
+        return {"look_at": count}
+    scores = np.empty(len(p))
+    for compared in sets:
+        scores[compared.rows] = compared.scores
+    first = np.argsort(-scores, kind="stable")[:count]
+    references = min(len(compared.reference) for compared in sets)
+    at_least = flags.novel_at_least(first, p, wrong)
+    expected = flags.novel_expected(p, count, flags.known_share(p, references))
+    return {
+        "look_at": count,
+        "look_at_novel": max(expected, float(at_least)),
+        "look_at_least": at_least,
+        "last_good": flags.last_good(p),
+    }
+
+
 def _alarm(compared: Compared, settings: Settings) -> float:
     return novelty_test.alarm(compared.scores, compared.reference, derive(settings.seed, "alarm"))
 
@@ -156,7 +195,8 @@ def _share(sets: Sequence[Compared], images: int, confidence: float) -> Share:
 
 def _too_few(sets: Sequence[Compared], settings: Settings) -> list[str]:
     detect = settings.detect
-    images, references = len(sets[0].rows), min(len(compared.reference) for compared in sets)
+    references = min(len(compared.reference) for compared in sets)
+    images = len(sets[0].rows) + (0 if sets[0].learned is None else len(sets[0].learned))
     if detect.rule == "fpr" and references < (needed := flags.images_needed(detect.fpr)):
         return [
             f"nothing can be flagged: a false-positive rate of {detect.fpr:g} takes at least {needed} calibration "

@@ -84,22 +84,34 @@ def flags_needed(batch: int, references: int, fdr: float) -> int:
     return max(math.ceil(batch / (fdr * (references + 1)) * (1 - ROUNDING)), 1)
 
 
-def e_values(scores: np.ndarray, reference: np.ndarray, fdr: float) -> np.ndarray:
-    """Evidence that can be averaged over seeds and joined over folds (Bashari et al. 2023): E[Σ over known] ≤ m.
+def e_values(scores: np.ndarray, reference: np.ndarray, fdr: float, others: np.ndarray | None = None) -> np.ndarray:
+    """Evidence that can be averaged over seeds and joined over folds: E[e] ≤ 1 for every known image, in whatever way
+    they depend on each other (Bashari et al. 2023; Lee, Popov & Ren 2025, full-conformal e-values).
 
-    Flagged images get (n + 1) / (1 + #{i: s_i ≥ T}), others 0. Going up from the lowest score of all, T is the first
-    that would do as the cut of Benjamini–Hochberg. On that way (known images ≥ t) / (1 + references ≥ t) never grows on
-    average, and T is found without looking ahead: hence the promise. (The lowest flagged score would be a look ahead,
-    at which kind of image comes next; the sum over known images is then half as large again.)
+    `others` are further images of the batch, scored by the same function; only the choice of the cut looks at them, so
+    that they may have been learned from. Going up from the lowest score of all, T is the first that would do as the cut
+    of Benjamini–Hochberg for the whole batch. Images at or above it get (n + 1) / (1 + #{i: s_i ≥ T}), the rest 0.
 
-    By itself e-BH at the same `fdr` gives the flags of Benjamini–Hochberg; of many e-values to be averaged, each is
-    better made at about half the final rate.
+    Proof. Let j be a known image, B the bag of the n reference scores and s_j, and b(t) = #{v ∈ B: v ≥ t}. Let T_j be
+    the lowest t with m b(t) ≤ fdr (n + 1) (1 + #{batch without j ≥ t}): a function of the bag and of the rest of the
+    batch. Given those, s_j is each element of the bag with the same probability, so that
+    E[1{s_j ≥ T_j} (n + 1) / b(T_j)] = b(T_j) / (n + 1) · (n + 1) / b(T_j) = 1 (or 0 where no t will do). That is what
+    j gets here where s_j ≥ T_j: at any t ≤ s_j, b(t) is 1 + #{i: s_i ≥ t}, and the condition is that of T.
+
+    (The lowest flagged score as T would be a look ahead, at which kind of image comes next; the sum over known images
+    is then half as large again.) By itself e-BH at the same `fdr` gives the flags of Benjamini–Hochberg; of e-values
+    that are averaged or joined, each is better made at a lower rate than the final one.
     """
-    flagged = discoveries(scores, reference, fdr)
-    following = scores[~flagged].max(initial=-math.inf)
-    allowed = math.floor(fdr * flagged.sum() * (len(reference) + 1) / max(len(scores), 1) * (1 + ROUNDING))
-    at_least = min(1 + (reference > following).sum(), max(allowed, 1))
-    return flagged * ((len(reference) + 1) / at_least)
+    batch = scores if others is None else np.concatenate([scores, others])
+    if not len(batch):
+        return np.zeros(0)
+    cuts = np.unique(np.concatenate([batch, reference]))
+    above, known = (len(kind) - np.searchsorted(np.sort(kind), cuts, side="left") for kind in (batch, reference))
+    does = (known + 1) * len(batch) <= fdr * (1 + ROUNDING) * above * (len(reference) + 1)
+    if not does.any():
+        return np.zeros(len(scores))
+    first = int(does.argmax())
+    return (scores >= cuts[first]) * ((len(reference) + 1) / (known[first] + 1))
 
 
 def e_benjamini_hochberg(e: np.ndarray, fdr: float) -> np.ndarray:
@@ -233,3 +245,36 @@ def _cuts(references: int) -> np.ndarray:
     while (following := max(cuts[-1] + 1, int(cuts[-1] * 1.05))) < references:
         cuts.append(following)
     return np.array(cuts)
+
+
+# What to look at, whether or not it can be flagged.
+
+
+def novel_at_least(chosen: np.ndarray, p: np.ndarray, wrong_at_most: np.ndarray) -> int:
+    """How many of some images, chosen in whatever way, are novel at least, by the bounds at all cuts.
+
+    The known ones among them are no more than those down to a cut, and all of them that are below it; any cut will do.
+    """
+    mine, wrong = p[chosen], wrong_at_most[chosen]
+    if not len(mine):
+        return 0
+    below = len(mine) - np.searchsorted(np.sort(mine), mine, side="right")
+    return len(mine) - min(len(mine), int((wrong + below).min()))
+
+
+def novel_expected(p: np.ndarray, count: int, known: float) -> float:
+    """How many of the `count` images with the lowest p-values are expected to be novel: of m known ones m·t have a
+    p-value up to t. `known` is the share of known images, or 1, which expects too few novel ones."""
+    if not count:
+        return 0.0
+    cut = np.sort(p)[count - 1]
+    return max(0.0, count - min(known, 1.0) * len(p) * float(cut))
+
+
+def last_good(p: np.ndarray, rate: float = 0.5) -> int:
+    """How many images, most novel first, until one is as likely known as novel: the support line of Soloff, Xiang &
+    Fithian 2022, whose last image is known with a probability of at most about `rate` (boundary FDR)."""
+    if not len(p):
+        return 0
+    line = rate * np.arange(1, len(p) + 1) / len(p) - np.sort(p)
+    return int(line.argmax()) + 1 if line.max() > 0 else 0

@@ -8,6 +8,7 @@ import pandas as pd
 
 # Columns of a table of scores that are evaluated beside the score.
 COMPARED = ("disagreement", "neighbours", "entropy", "max_softmax")
+MOST_LOOKS = 50  # nobody looks at more at a time, however many are novel
 
 
 def roc_counts(known: np.ndarray, novel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -59,6 +60,47 @@ def detection_metrics(scores: np.ndarray, novel: np.ndarray) -> dict[str, float 
     }
 
 
+def found_after(scores: np.ndarray, novel: np.ndarray) -> np.ndarray:
+    """The share of the novel images found after 1, 2, … all looks, the highest scores first.
+
+    Images with equal scores come in random order, and this is what is found on average over all such orders: so the
+    order of the images changes nothing.
+    """
+    return _found(scores, novel) / novel.sum()
+
+
+def _found(scores: np.ndarray, novel: np.ndarray) -> np.ndarray:
+    """How many that are."""
+    known_above, novel_above = roc_counts(scores[~novel], scores[novel])
+    return np.interp(np.arange(1, len(scores) + 1), known_above + novel_above, novel_above)
+
+
+def first_looks(scores: np.ndarray, novel: np.ndarray) -> dict[str, float | None]:
+    """What somebody finds who looks at the highest scores only, which is what counts where few images are novel.
+
+    The share of novel ones among the first 20 and 50 images, and among the first as many as there are novel ones, 50
+    at most; and the share of all novel ones that is found after 20, 50 and 100. None where one of the two is missing.
+    """
+    if novel.all() or not novel.any():
+        return dict.fromkeys(("p20", "p50", "first", "found_20", "found_50", "found_100"))
+    found, there = _found(scores, novel), int(novel.sum())
+
+    def after(looks: int) -> float:
+        return float(found[min(looks, len(found)) - 1])
+
+    def precision(looks: int) -> float:
+        return after(looks) / min(looks, len(found))
+
+    return {
+        "p20": precision(20),
+        "p50": precision(50),
+        "first": precision(min(there, MOST_LOOKS)),
+        "found_20": after(20) / there,
+        "found_50": after(50) / there,
+        "found_100": after(100) / there,
+    }
+
+
 @dataclass(frozen=True)
 class Detection:
     """How well a scored set with truth came out; all None without truth."""
@@ -66,21 +108,35 @@ class Detection:
     auroc: float | None = None
     tnr95: float | None = None
     aupr: float | None = None
+    p20: float | None = None  # of the 20 highest scores, the share that is novel
+    p50: float | None = None
+    first: float | None = None  # of as many of the highest scores as there are novel images, but at most 50
+    found_20: float | None = None  # of the novel images, the share among the 20 highest scores
+    found_50: float | None = None
+    found_100: float | None = None
     realised_fpr: float | None = None  # of the known images, the share that is flagged
     realised_fdr: float | None = None  # of the flagged images, the share that is known
     power: float | None = None  # of the novel images, the share that is flagged
     disagreement_auroc: float | None = None  # ERD's own score, where the score joins it with others
     disagreement_tnr95: float | None = None
     disagreement_aupr: float | None = None
+    disagreement_p50: float | None = None
+    disagreement_first: float | None = None
     neighbours_auroc: float | None = None  # the neighbours in the batch alone, where there is an encoder
     neighbours_tnr95: float | None = None
     neighbours_aupr: float | None = None
+    neighbours_p50: float | None = None
+    neighbours_first: float | None = None
     entropy_auroc: float | None = None  # of the same members, by the entropy of their mean
     entropy_tnr95: float | None = None
     entropy_aupr: float | None = None
+    entropy_p50: float | None = None
+    entropy_first: float | None = None
     max_softmax_auroc: float | None = None  # of the classifier alone
     max_softmax_tnr95: float | None = None
     max_softmax_aupr: float | None = None
+    max_softmax_p50: float | None = None
+    max_softmax_first: float | None = None
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> "Detection":
@@ -89,11 +145,14 @@ class Detection:
             return cls()
         novel = (table["truth"] == "novel").to_numpy()
         flagged = table["flagged"].to_numpy()
-        figures = detection_metrics(table["score"].to_numpy(), novel)
+        score = table["score"].to_numpy()
+        figures = detection_metrics(score, novel) | first_looks(score, novel)
         figures["realised_fpr"] = float(flagged[~novel].mean()) if (~novel).any() else None
         figures["realised_fdr"] = float((~novel)[flagged].mean()) if flagged.any() else 0.0
         figures["power"] = float(flagged[novel].mean()) if novel.any() else None
         for compared in [name for name in COMPARED if name in table]:
-            other = detection_metrics(table[compared].to_numpy(), novel)
+            values = table[compared].to_numpy()
+            looks = first_looks(values, novel)
+            other = detection_metrics(values, novel) | {name: looks[name] for name in ("p50", "first")}
             figures |= {f"{compared}_{name}": value for name, value in other.items()}
         return cls(**figures)

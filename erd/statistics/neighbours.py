@@ -13,19 +13,17 @@ see late, and members find what is spread out. More neighbours in M than in S: a
 
 Validity: S is fixed, and M enters as a set. So with C hidden in M (`detect.calibration: mixed`) the scores of C and of
 U's known images are exchangeable, as the members' are; and so is any function of both that treats M as a set, such as
-`joined` below. tests/statistics/test_neighbours.py breaks the symmetry and sees the rates fail.
+`erd.statistics.joint.joined`. tests/statistics/test_neighbours.py breaks the symmetry and sees the rates fail.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from erd.base import files
 from erd.data.feature_store import LEAST_SPREAD
 
 IN_BATCH, IN_TRAIN = 40, 20  # neighbours
@@ -76,7 +74,7 @@ class Whitening:
 class Index:
     """All that it takes to score an image."""
 
-    whitening: Whitening
+    whitening: Callable[[Tensor], Tensor]  # or another that leads to vectors of length 1
     train: Tensor  # S in these directions, float16
     batch: Tensor  # M
 
@@ -90,40 +88,6 @@ class Index:
         """One an image, in the batch or not: nobody is a neighbour of itself."""
         asked = self.whitening(features)
         return (nearness(asked, self.batch, IN_BATCH) - nearness(asked, self.train, IN_TRAIN)).numpy()
-
-
-@dataclass(frozen=True)
-class Joint:
-    """Neighbours and disagreement as one score, and both beside it."""
-
-    index: Index
-    within: np.ndarray  # M×2: neighbours and disagreement of the images of M, which rank all others
-
-    @classmethod
-    def of(cls, train: Tensor, labels: Tensor, batch: Tensor, disagreement: np.ndarray) -> "Joint":
-        """Features of S, its labels; features of M and how much the members disagree on it."""
-        index = Index.of(train, labels, batch)
-        return cls(index, np.stack([index.scores(batch), disagreement], 1))
-
-    def of_table(self, table: pd.DataFrame, features: Tensor) -> pd.DataFrame:
-        """The table with its column `disagreement` joined to a new `score`, and a column `neighbours`."""
-        near = self.index.scores(features)
-        both = np.stack([near, table["disagreement"].to_numpy()], 1)
-        return table.assign(score=joined(both, self.within), neighbours=near)
-
-    def save(self, path: Path) -> None:
-        index = self.index
-        tensors = {"mean": index.whitening.mean, "matrix": index.whitening.matrix, "train": index.train,
-                   "batch": index.batch, "within": torch.from_numpy(self.within)}  # fmt: skip
-        files.save_tensors(path, tensors, {})
-
-    @classmethod
-    def load(cls, path: Path) -> "Joint | None":
-        """None where the scores of a run are not joined."""
-        if not (found := files.load_tensors(path)[0]):
-            return None
-        index = Index(Whitening(found["mean"], found["matrix"]), found["train"], found["batch"])
-        return cls(index, found["within"].numpy())
 
 
 def nearness(asked: Tensor, others: Tensor, count: int) -> Tensor:
@@ -144,14 +108,14 @@ def nearness(asked: Tensor, others: Tensor, count: int) -> Tensor:
     return torch.cat(found) if found else torch.zeros(0)
 
 
-def joined(values: np.ndarray, in_batch: np.ndarray) -> np.ndarray:
-    """Several scores as one: Σ −log(1 − F(v)), F the share of M below; `values` N×scores, `in_batch` M×scores.
-
-    Each score counts by its ranks in M alone, so none has to be scaled. The logarithm lets the top of a list decide:
-    an image that one score puts first among a thousand is not made average by the other one.
-    """
-    total = np.zeros(len(values))
-    for score, known in zip(values.T, np.sort(in_batch, axis=0).T, strict=True):
-        below, up_to = (np.searchsorted(known, score, side=side) for side in ("left", "right"))
-        total -= np.log(1 + 0.5 / len(known) - (below + up_to) / 2 / len(known))
-    return total
+def itself(asked: Tensor, others: Tensor) -> Tensor:
+    """For each image its place among the others, where it is one of them; −1 where it is not."""
+    found = []
+    for rows in asked.split(ROWS):
+        best, place = torch.full((len(rows),), -1.0), torch.full((len(rows),), -1)
+        for start in range(0, len(others), BLOCK):
+            cosine, row = (rows.float() @ others[start : start + BLOCK].float().T).max(1)
+            place = torch.where(cosine > best, row + start, place)
+            best = torch.maximum(best, cosine)
+        found.append(torch.where(best > ITSELF, place, -1))
+    return torch.cat(found) if found else torch.zeros(0, dtype=torch.int64)

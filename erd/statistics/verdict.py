@@ -21,3 +21,25 @@ class Verdict:
     novel_share_low: float | None
     novel_share_high: float | None
     novel_at_least: int | None
+    # The second tier: the `review.budget` most novel images, whether flagged or not.
+    look_at: int = 0  # so many
+    look_at_novel: float | None = None  # so many of them are expected to be novel; None where nothing is promised
+    look_at_least: int = 0  # so many of them are novel at least, with the confidence of the settings
+    last_good: int = 0  # of the most novel images so many; the last of them is as likely novel as not (boundary FDR)
+    # This and earlier batches together (`data.window`), at the same level as the alarm of this batch alone.
+    weeks: int = 1  # so many
+    weeks_p: float | None = None  # p-value of 'nothing is novel in all of them'; None where this is the only one
+    weeks_alarm: bool = False
+    # What else may look novel, in words; None where there is no sign of it.
+    mix_changed: str | None = None  # known classes come in other proportions than among the labelled images
+    bulk_moved: str | None = None  # nearly all images have changed a little, and not a group of them
+
+    @property
+    def rings(self) -> bool:
+        """Either alarm: of this batch alone, or of all weeks together."""
+        return self.alarm or self.weeks_alarm
+
+    @property
+    def worth_looking(self) -> bool:
+        """Nobody may be told that there is nothing to do."""
+        return self.rings or self.flagged > 0 or self.look_at_least > 0

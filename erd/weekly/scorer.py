@@ -3,10 +3,11 @@
     scorer = Scorer.of_run(run)
     scorer.score(images)             # uint8, N×H×W or N×H×W×C → a table with a row an image
 
-A score is the flow's own for the same images, to the last bit when they come in the flow's order. The p-values are not:
-the flow compares with calibration images that were hidden in the batch its members learned (`mixed`), as the images it
-scores were. New images were in no batch, so here they are compared with the calibration images that stayed clean. They
-come in any number, so an image is flagged by `detect.fpr`: a false discovery rate takes a whole batch.
+A score is the flow's own for images that were not in its batch, to the last bit when they come in the flow's order. The
+batch's own images had other scores there where it was cross-fitted (by the folds that did not learn them), and other
+p-values where calibration images were hidden in it (`mixed`). New images were in no batch, so they are compared with
+calibration images that were not either. They come in any number, so an image is flagged by `detect.fpr`: a false
+discovery rate takes a whole batch.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from erd.runs.results import Encoded, Ingested
 from erd.settings.schema import Run, Settings
 from erd.statistics import flags
 from erd.statistics.disagreement import disagreement
-from erd.statistics.neighbours import Joint
+from erd.statistics.joint import Joint
 from erd.training import devices
 from erd.training.batches import Mixture
 from erd.training.loop import predict

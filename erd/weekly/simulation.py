@@ -64,7 +64,7 @@ def simulate(
         for stage in chain.up_to("score"):  # nobody looks at the figures of each week
             chain.run(stage, weekly, run)
         verdict = Decided.read(run).verdict
-        alarm_ledger.enter(run.alarms, weekly.stream, week, verdict.alarm_p, verdict.alarm_level)
+        alarm_ledger.enter(run.alarms, weekly.stream, week, verdict.alarm_p, verdict.alarm_level, verdict.weeks_p)
         told.append(_told(run, week, truth, names[new], verdict, labeled))
         on_week(told[-1])
         _answer(run, truth, verdict, weekly)
@@ -149,7 +149,7 @@ def _told(run: RunDir, week: str, truth: dict[str, str], new: str, verdict: Verd
         images=len(scores),
         true_share=float(novel.mean()),
         alarm_p=verdict.alarm_p,
-        alarm=verdict.alarm,
+        alarm=verdict.rings,
         flagged=int(flagged.sum()),
         precision=float(novel[flagged].mean()) if flagged.any() else None,
         recall=float(flagged[novel].mean()) if novel.any() else None,

@@ -26,5 +26,8 @@ def test_average_and_worst_over_corruptions() -> None:
     assert found["fmnist-c5 (W)", "erd"].auroc == pytest.approx(0.6)
     assert found["fmnist-c5 (W)", "vanilla"].tnr95 == pytest.approx(0.2), "the worst of each figure on its own"
     assert found["fmnist-c5 (A)", "erd"].corruptions == 15
+    looks = [replace(each, p50=0.9 - 0.1 * i, batch_p50=0.9 - 0.1 * i) for i, each in enumerate(rows[:4:2])]
+    assert [each.p50 for each in average_and_worst(looks)] == pytest.approx([0.85, 0.8])
+    assert [each.batch_p50 for each in average_and_worst(looks)] == pytest.approx([0.85, 0.8])
     failed = average_and_worst([replace(rows[0], auroc=None, error="no luck"), *rows[1:]])[0]
     assert (failed.auroc, failed.error) == (None, "no luck")

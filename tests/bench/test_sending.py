@@ -35,6 +35,10 @@ def test_each_cell_is_sent_once_even_if_the_server_was_away(
     assert sent.data.params["pretrain.epochs"] == "3"
     assert sent.data.metrics["detection/auroc"] == row.batch_auroc
     assert sent.data.metrics["holdout/tnr95"] == row.holdout_tnr95
+    assert sent.data.metrics["detection/p50"] == row.batch_p50
+    assert sent.data.metrics["holdout/first"] == row.holdout_first
+    assert sent.data.metrics["detection/share"] == 0.5
+    assert {"detection/p20", "detection/found_20", "holdout/found_100"} < set(sent.data.metrics)
     assert sent.data.metrics["seconds"] == row.seconds
     assert sent.data.tags["method"] == "max-softmax"
     assert sent.data.tags["mlflow.source.name"] == "erd bench"

@@ -31,6 +31,13 @@ def run(name: str, *overrides: str) -> pd.DataFrame:
     return pd.DataFrame([row.as_json() | row.at for row in rows])
 
 
+def table(name: str) -> list[dict[str, str]]:
+    """The rows of a sweep's table, by the headings of its columns."""
+    lines = Path(f"bench/sweeps/{name}.md").read_text().splitlines()
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
 def test_members_have_different_labels_and_more_of_them_are_no_worse() -> None:
     rows = run("members", "data.train=300", "pretrain.epochs=8", "finetune.epochs=5")
     assert rows.groupby("members")["labels"].nunique().to_dict() == {2: 3, 3: 3, 4: 3, 5: 1}
@@ -53,9 +60,22 @@ def test_the_share_of_novel_images_becomes_a_heat_map(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sweeps.SWEEPS, "share", replace(share, points=lambda *a: share.points(*a)[-5:]))
     rows = run("share")
     assert set(rows["novel"]) >= {0.2, 0.3, 0.5}
-    *_, last = Path("bench/sweeps/share.md").read_text().splitlines()
-    assert last.split(" | ")[-2] == short(rows["holdout_auroc"].iloc[-1], 3), "a small batch has too few novel images"
+    last = table("share")[-1]
+    assert last["AUROC"] == short(rows["holdout_auroc"].iloc[-1], 3), "a small batch has too few novel images"
     assert rows["holdout_auroc"].iloc[-1] != rows["batch_auroc"].iloc[-1]
+    assert last["P@50, batch"] == short(rows["batch_p50"].iloc[-1], 3), "looks are taken in the batch that is swept"
+    assert last["first, batch"] == short(rows["batch_first"].iloc[-1], 3)
+    assert rows["batch_share"].iloc[-1] > 0.5, "all have these columns where few images are novel in one of them"
+
+
+def test_the_shares_of_one_new_class_are_those_of_its_scenarios_and_of_the_whole_batch() -> None:
+    plan = sweeps.plan("share", ["mnist-one-3"], seeds=1)
+    points = {(dict(cell.at)["images in the batch"], dict(cell.at)["novel"]): cell.place for cell in plan.cells}
+    for share in (0.01, 0.02, 0.03, 0.05, 0.1):
+        data = points[1_000, share].settings.data
+        assert (data.batch_known, data.batch_novel) == (1_000 - round(1_000 * share), round(1_000 * share))
+    assert set(dict(points)) >= {(500, 0.01), (250, 0.1)}
+    assert max(share for _, share in points) == 0.1, "a single class is not half of a week"
 
 
 def test_scores_are_compared_for_both_kinds_of_ensemble() -> None:
@@ -71,6 +91,7 @@ def test_scores_are_compared_for_both_kinds_of_ensemble() -> None:
 def test_stopping_goes_beyond_the_usual_epochs_and_is_compared_with_what_v_chooses() -> None:
     rows = run("stopping")
     assert list(rows["epoch"]) == [1, 2, 4, "best on V"]
+    assert list(table("stopping")[0]) == ["scenario", "method", "epoch", "runs", "AUROC", "TNR@95"]
     assert rows["auroc"].nunique() > 1
 
 

@@ -81,6 +81,22 @@ def test_failures_outliers_and_tests_of_the_batch_are_notes() -> None:
     assert cells(text, "oe")[1] == "**.900**", "of the seed that did not fail"
 
 
+def test_where_few_images_are_novel_the_first_looks_have_a_column() -> None:
+    few: dict[str, Any] = {"batch_p50": 0.44, "batch_share": 0.1}
+    rows = [row("erd", scenario="mnist-one-3", **few), row("erd", batch_p50=1.0, batch_share=0.5)]
+    text = tables.markdown(rows)
+    sections = {part.splitlines()[0]: part for part in text.split("\n## ")}
+    assert "| P@50, batch |" in sections["mnist-one-3"]
+    assert cells(sections["mnist-one-3"], "erd")[5] == "**.44**"
+    assert "P@50" not in sections["fmnist-near"], "half of that batch is novel"
+    assert "P@50: the share of novel images among the 50 highest scores" in text
+    assert "P@50" not in tables.markdown(rows[1:])
+    page = tables.html(rows)
+    assert page.count("<th>P@50, batch</th>") == 1
+    assert "<td><b>.44</b></td>" in page
+    assert "<th>P@50" not in tables.html(rows[1:])
+
+
 def test_corruptions_are_told_as_their_average_and_their_worst() -> None:
     rows = [
         row("erd", 0, 0.9, "cifar10-c5-fog"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import batches_to_review
 import pytest
+from batches_to_review import given, ids
 from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 from servers import free_port, review_pages, wait_for_answer
 
@@ -69,15 +70,6 @@ def visit(browser: Browser) -> Iterator[Open]:
     assert wrong == []
 
 
-def given(run: RunDir) -> list[tuple[str, str, str | None, str]]:
-    """(reviewer, image, label or kind, list) as on disk."""
-    return [(a.reviewer, a.image, a.label or a.kind, a.list) for a in queue.load(run).answers.current()]
-
-
-def ids(run: RunDir) -> list[str]:
-    return [item["id"] for item in queue.load(run).items("flagged", 0, 60)]
-
-
 def saved(page: Page, count: int) -> None:
     expect(page.locator("#strip i:not(.dispute):not(.waiting)")).to_have_count(count)
 
@@ -102,7 +94,7 @@ def test_ten_images_are_labelled_by_keyboard_and_are_there_after_a_reload(
     page.reload()
     saved(page, 10)
     place(page, 11)
-    expect(page.get_by_role("tab", name="Flagged")).to_contain_text("10 of 20")
+    expect(page.get_by_role("tab", name="Most novel")).to_contain_text("10 of 20")
     expect(page.locator("#who")).to_have_text("Ada")
 
 
@@ -234,19 +226,43 @@ def test_the_slider_goes_down_the_list_with_the_bound_at_that_cut(
     page.keyboard.press("x")
     saved(page, 2)
     page.reload()
-    expect(page.get_by_role("tab", name="Flagged")).to_contain_text("2 of 29")
-    page.get_by_role("button", name="Back to the 20 flagged").click()
-    expect(page.get_by_role("tab", name="Flagged")).to_contain_text("1 of 20")
+    expect(page.get_by_role("tab", name="Most novel")).to_contain_text("2 of 29")
+    page.get_by_role("button", name="Back to the first 20").click()
+    expect(page.get_by_role("tab", name="Most novel")).to_contain_text("1 of 20")
 
 
-def test_where_nothing_is_flagged_the_slider_still_leads_to_images(
+def test_where_nothing_is_flagged_the_images_worth_a_look_are_shown_with_how_far_they_are_good(
     tmp_path: Path, serve: Callable[..., str], visit: Open
 ) -> None:
-    page = visit(serve(batches_to_review.make(tmp_path, flagged=0)))
-    expect(page.locator("#empty")).to_contain_text("No image is flagged.")
+    look: dict[str, Any] = {"look_at_novel": 24.6, "look_at_least": 19, "last_good": 27, "mix_changed": "more cats"}
+    run = batches_to_review.make(tmp_path, flagged=0, budget=40, alarm=True, **look)
+    page = visit(serve(run))
+    place(page, 1, 40)
+    expect(page.locator("#headline")).to_contain_text("of the 40 images that look most novel about 25 are expected")
+    expect(page.locator("#about-look")).to_contain_text("Down to image 27 of the list")
+    expect(page.locator("#findings")).to_have_text("More cats.")
+    expect(page.get_by_label("How far down")).to_have_value("40")
+    assert "Flagged 0" not in page.locator("body").inner_text()
+    line = page.get_by_role("separator")
+    expect(line).to_have_text("likely novel up to here")
+    assert line.evaluate("node => node.previousElementSibling.getAttribute('aria-label')") == "Image 27"
+    page.keyboard.press("x")
+    saved(page, 1)
+    page.get_by_role("tab", name="Audit").click()
+    expect(page.locator("#about-look")).to_be_hidden()
+    expect(line).to_have_count(0)
+
+
+def test_where_the_list_is_empty_the_slider_still_leads_to_images(
+    tmp_path: Path, serve: Callable[..., str], visit: Open
+) -> None:
+    moved = batches_to_review.make(tmp_path, flagged=0, budget=0, bulk_moved="nearly all images have moved")
+    page = visit(serve(moved))
+    expect(page.locator("#empty")).to_contain_text("move the slider to the right")
     page.keyboard.press("x")  # of no image
     page.get_by_label("How far down").fill("3")
     place(page, 1, 3)
+    expect(page.locator("#bound")).to_have_text("3 images")  # no bound holds where all have moved
     page.keyboard.press("x")
     saved(page, 1)
 
@@ -276,14 +292,8 @@ def test_a_new_class_is_typed_once_and_then_has_a_key_for_everybody(
 
 
 def test_of_many_classes_one_is_found_by_typing(tmp_path: Path, serve: Callable[..., str], visit: Open) -> None:
-    names = [
-        "0",
-        "1",
-        "2",
-        "3",
-        "4",
-        *(f"kind of {word}" for word in ("ant", "bee", "cat", "dog", "eel", "fox", "gnu")),
-    ]
+    words = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu")
+    names = [*"01234", *(f"kind of {word}" for word in words)]
     run = batches_to_review.make(tmp_path, classes=names)
     page = visit(serve(run))
     place(page, 1)
@@ -305,7 +315,7 @@ def test_the_audit_is_apart_and_says_nothing_of_scores(run: RunDir, serve: Calla
     assert not re.search(r"p-value|score\s*0|0\.\d|flagged\s*(yes|no)", text, re.IGNORECASE)
     page.keyboard.press("3")
     saved(page, 1)
-    expect(page.get_by_role("tab", name="Flagged")).to_contain_text("0 of 20")
+    expect(page.get_by_role("tab", name="Most novel")).to_contain_text("0 of 20")
     assert [(label, where) for _, _, label, where in given(run)] == [("digit 2", "audit")]
 
 

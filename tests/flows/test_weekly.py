@@ -72,7 +72,8 @@ def test_prefect_shows_a_task_a_stage_and_a_member_and_what_came_out(finished: t
     of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id(run)]))
     shown = ask(lambda client: client.read_artifacts(artifact_filter=of_run))
     by_key = {artifact.key: artifact for artifact in shown}
-    assert set(by_key) == {"finetune", "flagged", "summary", "report"}
+    assert set(by_key) == {"finetune", "flagged", "worth-a-look", "summary", "report"}
+    assert len(json.loads(by_key["worth-a-look"].data)) == 50
     assert float(by_key["finetune"].data) == 100
     assert "images of batch 2026-W46" in by_key["summary"].data
     assert run.report.resolve().as_uri() in by_key["report"].data

@@ -130,6 +130,10 @@ def test_a_run_is_told_with_its_children_their_times_and_their_curves(run: RunDi
     assert sent["detection/auroc"] == metrics["auroc"]
     assert sent["detection/flagged"] == metrics["flagged"]
     assert sent["holdout/tnr95"] == metrics["holdout_tnr95"]
+    for name in ("p20", "p50", "first", "found_20", "found_50", "found_100"):
+        assert sent[f"detection/{name}"] == metrics[name]
+        assert sent[f"holdout/{name}"] == metrics[f"holdout_{name}"]
+    assert sent["baseline/entropy_first"] == metrics["entropy_first"]
     assert sent["baseline/max_softmax_auroc"] == metrics["max_softmax_auroc"]
     assert sent["classifier/val_accuracy"] == metrics["val_accuracy"]
     assert {name.partition("/")[0] for name in sent} == {"detection", "holdout", "baseline", "classifier", "data"}
@@ -146,7 +150,7 @@ def test_a_run_is_told_with_its_children_their_times_and_their_curves(run: RunDi
     assert {"scores.parquet", "metrics.json", "quarantine.csv", "figures"} <= listed
     copy = client.download_artifacts(run_id or "", "scores.parquet")
     assert Path(copy).read_bytes() == run.scores.read_bytes()
-    assert len(client.list_artifacts(run_id or "", "figures")) == 4
+    assert len(client.list_artifacts(run_id or "", "figures")) == 5
 
 
 def test_figures_nobody_knows_are_left_out(run: RunDir, tracker: Tracker) -> None:

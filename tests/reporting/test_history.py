@@ -43,6 +43,23 @@ def test_precision_is_of_flags_looked_at_and_recall_of_the_audit(run: RunDir) ->
     assert found["drift_p"] is None, "one known image says nothing"
 
 
+def test_answers_below_the_flags_count_as_looked_at_but_not_as_flags(run: RunDir) -> None:
+    flagged = pd.read_parquet(run.scores)["flagged"].to_numpy()
+    on, off = np.flatnonzero(flagged), np.flatnonzero(~flagged)
+    say(run, on[0], "digit 7")
+    say(run, on[1], None, kind="not-novel")
+    for row in off[:3]:
+        say(run, row, "digit 7")
+    say(run, off[3], "digit 1")
+    say(run, off[4], None, kind="bad")
+    say(run, off[5], "digit 7", on="audit")
+    found = history.retrospect(run)
+    assert (found["flags_reviewed"], found["flag_precision"]) == (2, 0.5)
+    assert (found["looked_at"], found["looked_novel"]) == (6, 4), (
+        "the audit is no look at the list, a bad image is none"
+    )
+
+
 def audited(run: RunDir, p: np.ndarray) -> dict:
     """The figures where experts call as many audited images known as there are p-values."""
     scores = pd.read_parquet(run.scores)
@@ -85,6 +102,18 @@ def test_the_page_shows_the_weeks_in_order_with_what_experts_said(tmp_path: Path
     assert page.index("2026-W46</") < page.index("2026-W45</"), "the latest first"
     assert re.search(r'src="data:image/png;base64,\w', page), "and the picture"
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', page), "it needs no network"
+
+
+def test_the_page_says_what_was_found_below_the_flags_and_when_weeks_rang_together(tmp_path: Path) -> None:
+    quiet = {"alarm": False, "weeks_alarm": True}
+    run = in_history(make(tmp_path, flagged=0), "2026-11-16T03:00:00+00:00", **quiet)
+    say(run, 0, "digit 7")
+    say(run, 1, None, kind="not-novel")
+    page = history.write(tmp_path / "runs").read_text()
+    assert "1 batches, 1 with an alarm." in page
+    assert "rang over weeks" in page
+    assert "Of 2 that were not flagged but worth a look, 1 were novel (50%)." in page
+    assert "flagged images that experts looked at" not in page, "there was none"
 
 
 def test_without_a_run_the_page_says_what_to_do(tmp_path: Path) -> None:

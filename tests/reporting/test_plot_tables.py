@@ -17,6 +17,25 @@ def test_the_roc_goes_from_nothing_flagged_to_everything() -> None:
     assert plot_tables.roc(BATCH.drop(columns="truth")) == plot_tables.roc(BATCH[:2]) == []
 
 
+def test_what_is_found_after_so_many_looks() -> None:
+    rows = plot_tables.looks(BATCH[::-1])
+    assert rows[0] == {"looks": 1, "found": 0.5, "precision": 1.0}
+    assert rows[1] == {"looks": 2, "found": 1.0, "precision": 1.0}
+    assert rows[-1] == {"looks": 4, "found": 1.0, "precision": 0.5}
+    assert plot_tables.looks(BATCH.drop(columns="truth")) == plot_tables.looks(BATCH[:2]) == []
+
+
+def test_of_a_large_batch_the_first_looks_are_drawn_one_by_one_and_the_last_ones_sparsely() -> None:
+    random = np.random.default_rng(0)
+    truth = np.where(random.random(20_000) < 0.02, "novel", "known")
+    rows = plot_tables.looks(pd.DataFrame({"score": random.random(20_000), "truth": truth}))
+    after = [row["looks"] for row in rows]
+    assert after[:20] == list(range(1, 21))
+    assert after[-1] == 20_000
+    assert 100 < len(after) <= 300
+    assert rows[-1]["precision"] == pytest.approx((truth == "novel").mean())
+
+
 def test_the_histogram_holds_every_image_of_each_set_once() -> None:
     rows = pd.DataFrame(plot_tables.scores(BATCH, np.array([0.1, 0.3])))
     assert rows.drop(columns="score").sum().tolist() == pytest.approx([1, 1, 1, 1])

@@ -1,5 +1,6 @@
 """What is said of a batch: headline, promise, and what to do next."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,11 @@ from erd.statistics.verdict import Verdict
 VERDICT = Verdict(promised=True, flagged=0, wrong_flags_at_most=0, fdr_target=0.05, fpr_target=None, catch_target=None,
                   alarm=False, alarm_p=0.4, alarm_level=0.001, novel_share=None, novel_share_storey=None,
                   novel_share_low=None, novel_share_high=None, novel_at_least=None)  # fmt: skip
+
+
+RICH = {"look_at": 50, "look_at_novel": 30.7, "look_at_least": 22, "last_good": 38}
+QUIET = {"look_at": 50, "look_at_novel": 0.3}
+MOVED = "nearly all images look different from the labelled ones, as with a new scanner"
 
 
 def week(**verdict: object) -> Metrics:
@@ -31,13 +37,23 @@ def test_flagged_images_are_to_be_looked_at_and_learned() -> None:
 
 
 def test_after_an_alarm_without_flags_it_says_how_far_down_to_look() -> None:
-    (first, _), _ = wording.advice(ringing())
-    assert "look at the 21 images with the highest scores" in first
+    (first, command), _ = wording.advice(ringing())
+    assert first.startswith("Look at the 21 images that look most novel"), "5% of 412"
+    assert command == "erd review --batch 2026-W46"
+    (first, _), _ = wording.advice(ringing(**RICH))
+    assert first.startswith("Look at the 50 images that look most novel")
 
 
-def test_a_quiet_week_asks_for_the_audit_only() -> None:
-    (first, _), _ = wording.advice(week())
-    assert first.startswith("Nothing has to be done. The audit")
+def test_a_quiet_week_asks_for_a_look_and_the_audit_all_the_same() -> None:
+    for quiet in (week(), week(look_at=50, look_at_novel=0.3)):
+        (first, _), _ = wording.advice(quiet)
+        assert first.startswith("Look at the")
+        assert "the audit" in first
+
+
+def test_flags_that_end_before_the_good_images_do_ask_to_go_on() -> None:
+    assert "go on down the list" in wording.advice(ringing(flagged=14, **RICH))[0][0]
+    assert "go on down the list" not in wording.advice(ringing(flagged=40, **RICH))[0][0]
 
 
 @pytest.mark.parametrize(
@@ -58,3 +74,95 @@ def test_the_alarm_says_how_much() -> None:
     said = wording.alarm(ringing())
     assert "about 5% of the images, 1% to 9%, and at least 4" in said
     assert wording.alarm(week()).startswith("No alarm")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        (ringing(**RICH), "is new: of the 50 images that look most novel about 31 are expected to be, at least 22."),
+        (week(**RICH), "is probably new: of the 50 images that look most novel about 31 are"),
+        (week(**RICH | {"look_at_least": 0}), "may be new: of the 50 images that look most novel about 31 are"),
+        (ringing(**RICH | {"look_at_novel": 49.9}), "of the 50 images that look most novel nearly all are expected"),
+        (
+            ringing(**RICH | {"look_at": 412}),
+            "is new: of all 412 images about 31 are expected to be novel, at least 22",
+        ),
+        (ringing(**QUIET), "is new, about 5% of its images, and none stands out: look at the 50 images"),
+        (week(weeks_alarm=True, **QUIET), "has been new in the weeks up to batch 2026-W46, though this one does not"),
+    ],
+)
+def test_without_flags_the_headline_leads_with_what_is_known(metrics: Metrics, words: str) -> None:
+    said = wording.headline(metrics)
+    assert said.startswith("Something ")
+    assert words in said
+    assert "No sign" not in " ".join(wording.summary(metrics))
+
+
+def test_only_a_week_without_any_sign_is_called_so_and_with_what_could_have_been_missed() -> None:
+    noticed = wording.sensitivity(0.04)
+    assert noticed.startswith("A class like those you know would have been noticed from about 4% of the batch on;")
+    assert wording.headline(week(**QUIET)) == "No sign of a new class in batch 2026-W46."
+    assert wording.headline(week(**QUIET), noticed) == f"No sign of a new class in batch 2026-W46. {noticed}"
+    assert noticed not in wording.headline(ringing(**RICH), noticed)
+    assert "Even a tenth of the batch" in wording.sensitivity(None)
+    assert "about 0.4% of the batch" in wording.sensitivity(0.004)
+
+
+@pytest.mark.parametrize(
+    "verdict", [{}, QUIET, RICH, {"promised": False, "look_at": 50}, {"bulk_moved": MOVED} | QUIET]
+)
+@pytest.mark.parametrize("of", [week, ringing])
+def test_nobody_is_told_that_nothing_is_flagged_or_to_be_done(of: Callable[..., Metrics], verdict: dict) -> None:
+    metrics = of(**verdict)
+    said = " ".join([*wording.summary(metrics), *(" ".join(step) for step in wording.advice(metrics))])
+    assert "Nothing" not in said
+    assert "No image" not in said
+    assert "flagged" not in said
+    assert "None" not in said, "no field left empty in the middle of a sentence"
+
+
+def test_the_second_tier_says_how_many_and_how_far_down() -> None:
+    said = wording.worth_a_look(ringing(flagged=14, **RICH), confidence=0.9)
+    assert said.startswith("Of the 50 images that look most novel about 31 are expected to be, at least 22 (90% ")
+    assert said.endswith(
+        "Down to image 38 of the list each is at least as likely novel as not; below it most are known."
+    )
+    assert "none is expected to be novel" in wording.worth_a_look(week(**QUIET))
+    assert "about 3 may really be novel, which can also be chance" in wording.worth_a_look(
+        week(look_at=50, look_at_novel=3.2)
+    )
+    assert "how many of them are novel is not known" in wording.worth_a_look(week(look_at=50, promised=False))
+    assert wording.worth_a_look(week()) == "", "a run of an earlier version, or a budget of none"
+
+
+def test_where_nearly_all_images_have_moved_it_is_not_called_novel() -> None:
+    metrics = ringing(flagged=300, bulk_moved=MOVED, **RICH)
+    assert wording.headline(metrics).startswith("Batch 2026-W46 as a whole has changed: nearly all of its images")
+    assert wording.subject(metrics) == "Batch 2026-W46 has changed as a whole"
+    assert wording.findings(metrics) == [f"{MOVED.capitalize()}."]
+    said = " ".join(wording.summary(metrics))
+    assert "how many of these are false alarms is not known" in said, "the rate is of images that have not moved"
+    assert "expected to be" not in said
+    assert "need not be a new class" in said
+
+
+def test_what_else_was_found_is_said_in_sentences() -> None:
+    mix = "the mix of known classes has changed: more cats"
+    assert wording.findings(week(mix_changed=mix)) == ["The mix of known classes has changed: more cats."]
+    assert wording.findings(week(weeks=4, weeks_p=0.3)) == []
+    [gathering] = wording.findings(week(weeks=4, weeks_p=0.02))
+    assert gathering.startswith("The last 4 batches together are less quiet than chance would have them (p = 0.02, ")
+    [rang] = wording.findings(week(weeks=4, weeks_p=0.0002, weeks_alarm=True))
+    assert rang == "The last 4 batches together say that something is new (p = 0.0002, the alarm rings at 0.001)."
+    assert "together with those before it does" in wording.alarm(week(weeks_alarm=True))
+
+
+def test_a_candidate_class_is_said_with_how_much_of_it_is_sure() -> None:
+    assert wording.group(23, 17) == "23 look-alikes, unlike anything labelled; at least 17 of them novel"
+    assert wording.group(23, 17, "cat").startswith("23 look-alikes, unlike anything labelled, nearest to “cat”; ")
+    assert wording.group(5, 0).endswith("; none of them is novel for sure")
+
+
+@pytest.mark.parametrize("metrics", [ringing(**RICH), ringing(flagged=14, **RICH), week(**QUIET)])
+def test_a_summary_says_how_many_once(metrics: Metrics) -> None:
+    assert " ".join(wording.summary(metrics)).lower().count("of the 50 images that look most novel") == 1

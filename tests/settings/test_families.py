@@ -73,6 +73,88 @@ def test_batches_of_a_thousand() -> None:
     assert "digits-near-1k" not in ALL, "it has fewer"
 
 
+def shares(scenario: str) -> tuple[int, int, float]:
+    """Images in the batch and in the holdout, and the share of novel ones in the batch in per cent."""
+    row = get(scenario)
+    assert row.batch_known is not None
+    assert row.batch_novel is not None
+    assert row.holdout_known is not None
+    assert row.holdout_novel is not None
+    batch, holdout = row.batch_known + row.batch_novel, row.holdout_known + row.holdout_novel
+    assert abs(row.holdout_novel / holdout - row.batch_novel / batch) < 0.005, "the same mixture"
+    return batch, holdout, 100 * row.batch_novel / batch
+
+
+@pytest.mark.parametrize(
+    ("name", "near", "classes", "images"),
+    [
+        ("digits", "digits-near", 10, 300),
+        ("mnist", "mnist-near", 10, 1_000),
+        ("fmnist", "fmnist-near", 10, 1_000),
+        ("cifar10", "cifar10-near", 10, 1_000),
+        ("svhn", "svhn-near", 10, 1_000),
+        ("xray", "xray-viral", 3, 500),
+    ],
+)
+def test_one_new_class_among_all_others(name: str, near: str, classes: int, images: int) -> None:
+    assert expand(f"{name}-one") == [f"{name}-one-{new}" for new in range(classes)]
+    for new, row in enumerate(map(get, expand(f"{name}-one"))):
+        assert row.novel == (new,)
+        assert set(row.known or ()) == set(range(classes)) - {new}
+        assert (row.known_source, row.novel_source) == (get(near).known_source, get(near).known_source)
+        assert (row.net, row.members, row.settings) == (get(near).net, get(near).members, get(near).settings)
+        assert row.evaluated_on == "batch"
+        assert shares(row.name) == (images, images // 2, 10)
+        assert shares(f"{row.name}-encoded") == (images, images // 2, 10)
+        for share in (1, 2, 3, 5):
+            assert shares(f"{row.name}-at-{share}") == (images, images // 2, share)
+            assert get(f"{row.name}-at-{share}").novel == (new,)
+    assert f"{name}-one-0-1k" not in ALL, "its batch would be half novel"
+    assert f"{name}-one-{classes}" not in ALL
+
+
+def test_one_new_class_of_the_small_sets_leaves_enough_known_images_for_a_batch_as_its_name_says() -> None:
+    counts = {"xray": [1_340, 2_517, 1_343], "digits": np.bincount(load("digits").train.labels).tolist()}
+    for name, there in counts.items():
+        for row in (ALL[one] for share in ("", "-at-1") for one in expand(f"{name}-one{share}")):
+            wanted = [row.train, row.val, row.batch_known, row.holdout_known]
+            assert sum(size or 0 for size in wanted) <= sum(there[known] for known in row.known or ()), row.name
+
+
+def test_groups_of_one_new_class() -> None:
+    assert expand("mnist-one-at-2") == [f"mnist-one-{new}-at-2" for new in range(10)]
+    assert expand("mnist-one-encoded") == [f"mnist-one-{new}-encoded" for new in range(10)]
+    assert expand("mnist-one-at-2-encoded") == [f"mnist-one-{new}-at-2-encoded" for new in range(10)]
+    assert {get(name).encoder for name in expand("xray-one-at-1-encoded")} == {get("own").encoder}
+    with pytest.raises(UserError, match="'digits-one' is 10 scenarios, digits-one-0 to digits-one-9"):
+        get("digits-one")
+
+
+def test_one_new_class_of_the_digits_is_dealt_as_the_name_says() -> None:
+    for scenario, novel in (("digits-one-3", 30), ("digits-one-3-at-1", 3)):
+        found = collected(scenario)
+        assert "3" not in found.classes
+        assert len(found.classes) == 9
+        assert (is_novel(found.batch_truth).sum(), len(found.batch)) == (novel, 300)
+        assert len(found.holdout) == 150
+        assert set(load("digits").train.labels[np.isin(load("digits").train.ids, found.batch.ids)]) == set(range(10))
+        assert not [warning for warning in found.warnings if "scaled down" in warning]
+
+
+def test_one_new_class_of_a_reduced_cifar_is_scaled_down_to_what_there_is(tmp_path: Path) -> None:
+    """Such as the file with training images of five classes, and test images of all."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (1_500, 32, 32, 3), dtype=np.uint8)
+    np.savez(tmp_path / "cifar10_near.npz", x_train=images[:1_000], y_train=np.arange(1_000) % 5,
+             x_test=images[1_000:], y_test=np.arange(500) % 10)  # fmt: skip
+    found = collected("cifar10-one-7-encoded", tmp_path, "data.calibration=100")
+    assert len(found.classes) == 9
+    assert "horse" not in found.classes
+    novel = is_novel(found.batch_truth)
+    assert 0 < novel.sum() < len(novel) / 2
+    assert any("scaled down to the 1,450 images there are" in warning for warning in found.warnings)
+
+
 def test_every_scenario_of_a_family_is_possible() -> None:
     for name, row in ALL.items():
         assert row.name == name

@@ -194,6 +194,78 @@ def test_e_values_averaged_over_scorings_keep_the_rate() -> None:
     assert np.mean(found) > 0.5
 
 
+def _e_with_a_look_ahead(scores: np.ndarray, reference: np.ndarray, fdr: float, others: np.ndarray) -> np.ndarray:
+    """The lowest score of the batch that would do as the cut: by then it is known that no reference image comes next."""
+    batch = np.concatenate([scores, others])
+    cuts = np.unique(batch)
+    above, known = ((kind[:, None] >= cuts).sum(0) for kind in (batch, reference))
+    does = (known + 1) * len(batch) <= fdr * above * (len(reference) + 1)
+    first = does.argmax()
+    return does.any() * (scores >= cuts[first]) * ((len(reference) + 1) / (known[first] + 1))
+
+
+@pytest.mark.parametrize(
+    ("novel", "inflated"),
+    [(0, 0.0), (3, 0.0), (0, 1.0), (3, 1.0), (0, 2.0), (0, -2.0)],
+    ids=["alike", "novel", "higher", "novel and higher", "much higher", "lower"],
+)
+def test_the_e_value_of_a_known_image_is_1_on_average_whatever_the_others_of_the_batch_score(
+    novel: int, inflated: float
+) -> None:
+    """A fold of twelve images, and thirty-six others that were learned; three of twelve may be novel in each."""
+    rng = np.random.default_rng(13)
+    e, ahead = [], []
+    for _ in range(4_000):
+        scores, reference = _batch(rng, 12 - novel, novel, 3, ties=False), rng.standard_normal(49)
+        others = _batch(rng, 36 - 3 * novel, 3 * novel, 3, ties=False) + inflated
+        e.append(float(detection.e_values(scores, reference, 0.3, others)[novel:].mean()))
+        ahead.append(float(_e_with_a_look_ahead(scores, reference, 0.3, others)[novel:].mean()))
+    mean, error = _mean_and_error(e)
+    assert mean < 1 + 4 * error
+    if novel or inflated > 0:  # else there is often no cut at all
+        assert mean > 0.9 - 4 * error, "and little is given away"
+    if novel or inflated > 1:
+        mean, error = _mean_and_error(ahead)
+        assert mean > 1 + 4 * error, "with a look ahead it would be more"
+
+
+@given(batch=scores, reference=scores, others=scores, fdr=st.integers(1, 99).map(lambda n: n / 100))
+def test_the_others_choose_the_cut_and_are_not_given_evidence(
+    batch: np.ndarray, reference: np.ndarray, others: np.ndarray, fdr: float
+) -> None:
+    """The e-values are those of the whole batch, of which the others are left out."""
+    whole = detection.e_values(np.concatenate([batch, others]), reference, fdr)
+    assert detection.e_values(batch, reference, fdr, others).tolist() == whole[: len(batch)].tolist()
+    assert detection.e_values(batch, reference, fdr, others[:0]).tolist() == (
+        detection.e_values(batch, reference, fdr).tolist()
+    )
+    assert detection.e_values(batch[:0], reference, fdr, others).shape == (0,)
+    assert detection.e_values(batch[:0], reference, fdr).shape == (0,)
+
+
+def test_four_folds_that_look_at_each_other_flag_what_none_could_flag_alone() -> None:
+    """Twelve novel images of four hundred, three in each fold: with so few the cut of a fold is a matter of luck."""
+    rng = np.random.default_rng(14)
+    found: dict[bool, list[float]] = {True: [], False: []}
+    wrong = []
+    for _ in range(100):
+        batch, reference = _batch(rng, 388, 12, 5, ties=False), rng.standard_normal(299)
+        folds = np.array_split(rng.permutation(400), 4)
+        for look, shares in found.items():
+            e = np.zeros(400)
+            for rows in folds:
+                rest = np.delete(batch, rows) if look else None
+                e[rows] = detection.e_values(batch[rows], reference, 0.15, rest)
+            flagged = detection.e_benjamini_hochberg(e, 0.2)
+            shares.append(flagged[:12].mean())
+            if look:
+                wrong.append(_realised_fdr(flagged, 12))
+    assert np.mean(found[True]) > 0.8
+    assert np.mean(found[True]) > np.mean(found[False]) + 0.2
+    mean, error = _mean_and_error(wrong)
+    assert mean < 0.2 + 4 * error
+
+
 def test_a_million_images_are_flagged_in_two_seconds() -> None:
     rng = np.random.default_rng(7)
     batch, reference = rng.random(1_000_000), rng.random(100_000)
@@ -307,3 +379,119 @@ def test_the_band_is_the_likelihood_ratio_one() -> None:
     for above in (1, 3, 6):
         exact = -math.log(math.prod((known - i) / (known + references - i) for i in range(above)))
         assert detection._surprise(np.array(0), np.array(above), references, known) == pytest.approx(exact, rel=0.02)
+
+
+# What to look at, whether or not it can be flagged
+
+
+some_bounds = st.lists(
+    st.tuples(st.integers(1, 12), st.integers(0, 1), st.booleans(), st.booleans()), min_size=1, max_size=25
+)
+
+
+@given(images=some_bounds)
+def test_at_least_so_many_of_the_chosen_images_are_novel_is_the_best_that_any_cut_says(
+    images: list[tuple[int, int, bool, bool]],
+) -> None:
+    """The bound is the truth and somewhat more, the same for images of equal p-value and never less at a lower cut."""
+    ranks, more, is_known, is_chosen = (np.array(column) for column in zip(*images, strict=True))
+    p, chosen = ranks / 13, np.flatnonzero(is_chosen)
+    spare = {rank: more[ranks <= rank].sum() for rank in ranks.tolist()}
+    wrong = np.array([is_known[ranks <= rank].sum() + spare[rank] for rank in ranks.tolist()])
+    found = detection.novel_at_least(chosen, p, wrong)
+    possible = [len(chosen)]  # so many of the chosen are known at most: all of them
+    for cut in np.unique(p):
+        possible.append(int(wrong[p == cut][0]) + int((p[chosen] > cut).sum()))
+    assert found == len(chosen) - min(possible)
+    assert found <= (~is_known[chosen]).sum()
+
+
+def _said_and_true(by: str, known: int, novel: int, shift: float) -> tuple[np.ndarray, np.ndarray]:
+    """How many of the fifty first are said to be novel at least, and how many are, with bounds at cuts by p-value, as
+    of several folds, or by score, as of one set: there they differ among images above the same reference images."""
+    rng = np.random.default_rng(15)
+    said, true = [], []
+    for _ in range(100):
+        batch, reference = _batch(rng, known, novel, shift, ties=False), rng.standard_normal(150)
+        p, bounds = detection.p_values(batch, reference), detection.false_discovery_bounds(batch, reference, 0.9)
+        values = p if by == "p-value" else -batch
+        wrong = bounds.false[np.searchsorted(np.sort(values), values, side="right") - 1]
+        first = np.argsort(-batch)[:50]
+        said.append(detection.novel_at_least(first, p, wrong))
+        true.append((first < novel).sum())
+    return np.array(said), np.array(true)
+
+
+equal_p_values = pytest.mark.xfail(
+    strict=True, reason="novel_at_least counts images of equal p-value as within the bound of the first of them"
+)
+
+
+@pytest.mark.parametrize(("known", "novel", "shift"), [(300, 0, 0.0), (285, 15, 5.0)])
+@pytest.mark.parametrize("by", ["p-value", pytest.param("score", marks=equal_p_values)])
+def test_no_more_of_the_first_images_are_said_to_be_novel_than_are(
+    known: int, novel: int, shift: float, by: str
+) -> None:
+    said, true = _said_and_true(by, known, novel, shift)
+    assert (said > true).mean() < 0.1 + 3.5 * math.sqrt(0.1 * 0.9 / len(said))
+    assert not novel or said.mean() > 5, "and that is not nothing"
+
+
+def test_nothing_is_said_of_no_images() -> None:
+    p = np.array([0.1, 0.2])
+    assert detection.novel_at_least(np.array([], dtype=int), p, np.array([0, 1])) == 0
+    assert detection.novel_expected(p, 0, 1.0) == 0
+    assert detection.last_good(p[:0]) == 0
+
+
+@pytest.mark.parametrize("count", [50, 200, 500])
+def test_as_many_of_the_first_images_are_novel_as_was_expected(count: int) -> None:
+    """On average, if the share of known images is right; fewer are expected where all may be known."""
+    rng = np.random.default_rng(16)
+    off, careful = [], []
+    for _ in range(300):
+        batch, reference = _batch(rng, 800, 200, 2.5, ties=False), rng.standard_normal(1_000)
+        p = detection.p_values(batch, reference)
+        truth = (np.argsort(p, kind="stable")[:count] < 200).sum()  # the novel ones first at ties
+        off.append(detection.novel_expected(p, count, 0.8) - truth)
+        careful.append(detection.novel_expected(p, count, 1.0) - truth)
+    mean, error = _mean_and_error(off)
+    assert abs(mean) < 4 * error + 0.02 * count
+    assert np.mean(careful) < mean
+
+
+def test_no_more_images_are_expected_to_be_novel_than_there_are_and_no_fewer_than_none() -> None:
+    p = np.arange(1, 101) / 100
+    assert [detection.novel_expected(p, count, 1.0) for count in (1, 50, 100)] == [0, 0, 0]
+    assert detection.novel_expected(p, 50, 1.7) == 0, "an estimated share may exceed 1"
+    assert detection.novel_expected(np.full(100, 0.01), 20, 1.0) == pytest.approx(19)
+    assert detection.novel_expected(np.full(100, 0.01), 20, 0.5) == pytest.approx(19.5)
+
+
+@pytest.mark.parametrize(("known", "novel"), [(100, 0), (90, 10), (60, 40)])
+@pytest.mark.parametrize("rate", [0.5, 0.2])
+def test_the_last_good_image_is_known_as_often_as_the_rate_says(known: int, novel: int, rate: float) -> None:
+    """Rate × the share of known images exactly, where p-values of known images are independent and uniform."""
+    rng = np.random.default_rng(17)
+    last_known = []
+    for _ in range(3_000):
+        p = np.concatenate([rng.random(novel) ** 6 * 0.05, rng.random(known)])
+        count = detection.last_good(p, rate)
+        last_known.append(float(count > 0 and np.argsort(p)[count - 1] >= novel))
+    mean, error = _mean_and_error(last_known)
+    assert abs(mean - rate * known / (known + novel)) < 4 * error
+
+
+def test_there_are_as_many_good_images_as_novel_ones_and_few_where_nothing_is_novel() -> None:
+    rng = np.random.default_rng(18)
+    clear, nothing = [], []
+    for _ in range(100):
+        reference = rng.standard_normal(1_000)
+        for found, shift in ((clear, 6), (nothing, 0)):
+            found.append(detection.last_good(detection.p_values(_batch(rng, 900, 100, shift, ties=False), reference)))
+    assert np.median(clear) == pytest.approx(100, abs=3)
+    assert np.quantile(clear, 0.05) >= 99
+    assert np.median(nothing) <= 2
+    assert np.quantile(nothing, 0.9) < 40
+    assert detection.last_good(np.array([0.9, 0.8, 1.0])) == 0
+    assert detection.last_good(np.full(5, 0.01)) == 5

@@ -1,6 +1,7 @@
 """The metrics against scikit-learn, pytorch-ood and their definitions."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -98,3 +99,71 @@ def test_the_roc_curve_rises_from_nothing_to_everything_with_auroc_below_it(
     assert (np.diff(false_positive) >= 0).all()
     assert (np.diff(true_positive) >= 0).all()
     assert np.trapezoid(true_positive, false_positive) == pytest.approx(evaluation.auroc(known, novel))
+
+
+def on_average(scores: np.ndarray, novel: np.ndarray, looks: int) -> float:
+    """Novel images among the first so many, as one would count them: all above the last score, and of those that have
+    it as large a part as there is room for."""
+    looks = min(looks, len(scores))
+    last = sorted(scores, reverse=True)[looks - 1]
+    room = looks - (scores > last).sum()
+    return float(novel[scores > last].sum() + novel[scores == last].mean() * room)
+
+
+@given(known=scores, novel=scores)
+def test_the_first_looks_are_counted_with_ties_in_no_order(known: np.ndarray, novel: np.ndarray) -> None:
+    both, is_novel = np.concatenate([known, novel]), truth(known, novel).astype(bool)
+    found = {looks: on_average(both, is_novel, looks) for looks in (20, 50, 100, min(50, len(novel)))}
+    figures = evaluation.first_looks(both, is_novel)
+    assert figures == pytest.approx(
+        {f"p{looks}": found[looks] / min(looks, len(both)) for looks in (20, 50)}
+        | {f"found_{looks}": found[looks] / len(novel) for looks in (20, 50, 100)}
+        | {"first": found[min(50, len(novel))] / min(50, len(novel))}
+    )
+    order = np.random.default_rng(0).permutation(len(both))
+    assert evaluation.first_looks(both[order], is_novel[order]) == figures, "whatever the order of the images"
+
+
+def test_equal_scores_count_what_random_orders_of_them_give_on_average() -> None:
+    random = np.random.default_rng(0)
+    scores, is_novel = random.integers(0, 6, 200) / 5, random.random(200) < 0.15
+    orders = [np.lexsort([random.random(200), -scores]) for _ in range(4_000)]
+    figures = evaluation.first_looks(scores, is_novel)
+    for name, looks in (("p20", 20), ("p50", 50), ("first", int(is_novel.sum()))):
+        assert figures[name] == pytest.approx(np.mean([is_novel[order[:looks]].mean() for order in orders]), abs=0.005)
+
+
+@given(known=scores, novel=scores)
+def test_what_is_found_rises_to_everything_and_begins_with_the_highest_score(
+    known: np.ndarray, novel: np.ndarray
+) -> None:
+    both, is_novel = np.concatenate([known, novel]), truth(known, novel).astype(bool)
+    found = evaluation.found_after(both, is_novel)
+    assert len(found) == len(both)
+    assert found[0] == pytest.approx(is_novel[both == both.max()].mean() / len(novel))
+    assert (np.diff(found) >= 0).all()
+    assert found[-1] == 1
+
+
+def test_the_first_looks_worked_out_by_hand() -> None:
+    scores = np.arange(1_000, 0, -1.0)
+    is_novel = np.zeros(1_000, dtype=bool)
+    is_novel[[0, 3, 19, 20, 49, 50, 99, 100, 500, 999]] = True
+    assert evaluation.first_looks(scores, is_novel) == {
+        "p20": 3 / 20, "p50": 5 / 50, "first": 2 / 10, "found_20": 0.3, "found_50": 0.5, "found_100": 0.7,
+    }  # fmt: skip
+    is_novel[:50], is_novel[500:] = True, True
+    assert evaluation.first_looks(scores, is_novel)["first"] == 1, "of 550 novel ones only the first 50 are looked at"
+
+
+def test_a_table_of_scores_has_the_first_looks_of_each_score() -> None:
+    truths = ["novel", "known", "novel", "known"]
+    table = pd.DataFrame({"score": [4, 3, 2, 1], "entropy": [4, 1, 3, 2], "flagged": False, "truth": truths})
+    found = evaluation.Detection.of(table)
+    assert (found.first, found.entropy_first, found.neighbours_first) == (0.5, 1.0, None)
+    assert (found.p20, found.p50, found.entropy_p50) == (0.5, 0.5, 0.5), "of all four, since there are no more"
+    assert found.found_20 == 1
+    for none in (table.drop(columns="truth"), table[::2], table[1::2], table[:0]):
+        assert {
+            getattr(evaluation.Detection.of(none), name) for name in ("p20", "first", "found_50", "entropy_p50")
+        } == {None}

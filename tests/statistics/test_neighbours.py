@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from erd.base import files
 from erd.base.errors import RunError
 from erd.statistics import flags, neighbours
-from erd.statistics.neighbours import Index, Joint, joined, nearness
+from erd.statistics.joint import Joint, joined
+from erd.statistics.neighbours import Index, nearness
 
 WIDTH, LABELLED, KNOWN, HIDDEN = 20, 300, 150, 60  # of features; images of S, known ones of U, C
 LEVEL, FDR = 0.1, 0.2
@@ -255,7 +256,7 @@ def test_what_is_kept_gives_the_same_scores_and_an_empty_file_stands_for_nothing
     asked = torch.cat([there.batch[:40], torch.from_numpy(rng.standard_normal((40, WIDTH))).float()])
     before, after = (joint.of_table(table, asked) for joint in (made, kept))
     assert after.equals(before)
-    assert list(after.columns) == ["id", "disagreement", "score", "neighbours"]
+    assert list(after.columns) == ["id", "disagreement", "score", "candidates", "neighbours"]
     files.save_tensors(tmp_path / "empty.safetensors", {}, {})
     assert Joint.load(tmp_path / "empty.safetensors") is None
     with pytest.raises(RunError, match=r"gone.safetensors is missing; run the stage that writes it first"):

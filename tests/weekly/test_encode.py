@@ -107,7 +107,8 @@ def test_a_week_costs_its_new_images_only(workspace: Path) -> None:
 
 def test_processes_write_the_bytes_of_the_serial_runner(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serial = features(encoded("W1"))
-    assert set(serial) == {"labeled.safetensors", "batch.safetensors", "holdout.safetensors", "encode.json"}
+    assert set(serial) == {"labeled.safetensors", "batch.safetensors", "holdout.safetensors", "encode.json",
+                           "older.safetensors"}  # fmt: skip
     elsewhere = workspace / "elsewhere"
     elsewhere.mkdir()
     for name in ("labeled", "inbox"):

@@ -84,6 +84,7 @@ def test_run_folder_holds_what_the_contract_says(digits_run: RunDir) -> None:
         "learning_curves.png",
         "scores.png",
         "roc.png",
+        "looks.png",
         "most_novel.png",
     }
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in digits_run.figures.iterdir())

@@ -4,12 +4,14 @@ The paper's pretrained rows (Fort et al. 2021: max softmax, Mahalanobis, relativ
 a transformer from a local file included; and what compares the batch with S in its features, without training a net:
 
 - "neighbours", of erd/statistics/neighbours.py.
+- "candidates", of erd/statistics/candidates.py.
 - "oodd" keeps a dictionary of the most novel images of the batch, and asks which one an image is nearer to, that or S.
   The paper fills the dictionary as test images come by; here the whole batch is there, and fills it once.
 - "s-against-u" is a linear discriminant between S and the batch with a strong ridge (0.9 of the covariance is its mean
   diagonal), in closed form.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from erd.bench.detectors import Detector, Given, method
 from erd.bench.detectors.shared.layers import Gaussians, relative, softmax_layer
 from erd.data.feature_store import LEAST_SPREAD
 from erd.data.packed import Rows
+from erd.statistics.joint import Joint
 from erd.statistics.neighbours import Index, Whitening, nearness
 
 RIDGE, SHARED_RIDGE = 0.9, 0.1
@@ -49,6 +52,19 @@ class Standard:
 def neighbours(given: Given) -> Detector:
     index = Index.of(given.encoder(given.train.images), given.train.labels, given.encoder(given.batch))
     return Detector(lambda images: torch.from_numpy(index.scores(given.encoder(images))))
+
+
+@method(
+    "candidates",
+    paper="ours",
+    formula="log odds of one more class beside those of S, its centre found by EM in U from many beginnings",
+    setting="pretrained",
+    sees=("train", "batch", "encoder"),
+)
+def candidates(given: Given) -> Detector:
+    seen, batch = given.encoder(given.train.images), given.encoder(given.batch)
+    joint = Joint.of(seen, given.train.labels, batch, np.zeros(len(batch), np.float32))
+    return Detector(lambda images: torch.from_numpy(joint.parts(given.encoder(images))["candidates"]))
 
 
 @method(

@@ -13,7 +13,7 @@ training starts from, or in what is made of the members' outputs:
 - "erd-entropy" looks at the members' mean instead of their disagreement, as one would with an ensemble of any other
   kind: the paper's comparison of scores.
 - "erd-joined" is what the product does where there is an encoder: "erd-avg" joined with the neighbours that an image
-  has in the batch (erd/statistics/neighbours.py), by ranks in the batch.
+  has in the batch and with candidate classes (erd/statistics/joint.py), by ranks in the batch.
 - "erd-avg" and its like are ours. The best epoch on V is one noisy choice out of few, and each epoch has forgotten
   other images of the batch; an average needs no choice and no extra training. It is of the softmax over the later half
   of the epochs ("erd-avg", which is what the product does for small nets, and "erd++-avg"), of the weights over all
@@ -36,7 +36,7 @@ from erd.data.packed import Rows
 from erd.nets import Classifier
 from erd.settings.schema import Finetune, Training
 from erd.statistics.disagreement import disagreement, entropy_of_mean
-from erd.statistics.neighbours import Index, joined
+from erd.statistics.joint import COUNTS, Joint, joined
 from erd.training.batches import Mixture
 from erd.training.checkpoint import Recording, State
 from erd.training.loop import Recipe, predict
@@ -106,20 +106,21 @@ for variant in VARIANTS:
 @method(
     "erd-joined",
     paper=f"after {PAPER}; joined here",
-    formula="Σ −log(1 − rank in U) of erd-avg and of neighbours",
+    formula="Σ −w log(1 − rank in U) of candidates (w = 2), of neighbours and of erd-avg",
     setting="semi-supervised",
     sees=("train", "val", "classifier", "batch", "encoder"),
     ensemble="erd",
 )
 def with_neighbours(given: Given) -> Detector:
     members = detector(given, next(variant for variant in VARIANTS if variant.name == "erd-avg")).score
-    index = Index.of(given.encoder(given.train.images), given.train.labels, given.encoder(given.batch))
+    seen, labels = given.encoder(given.train.images), given.train.labels
+    joint = Joint.of(seen, labels, given.encoder(given.batch), members(given.batch).numpy())
 
-    def both(images: Rows) -> np.ndarray:
-        return np.stack([index.scores(given.encoder(images)), members(images).numpy()], 1)
+    def score(images: Rows) -> Tensor:
+        parts = [*joint.parts(given.encoder(images)).values(), members(images).numpy()]
+        return torch.from_numpy(joined(np.stack(parts, 1), joint.within, COUNTS))
 
-    within = both(given.batch)
-    return Detector(lambda images: torch.from_numpy(joined(both(images), within)))
+    return Detector(score)
 
 
 def detector(given: Given, variant: Variant) -> Detector:

@@ -20,7 +20,7 @@ from erd.data.feature_store import Store, hashes_of
 from erd.data.packed import Rows
 from erd.nets import encoders, weights_file
 from erd.nets.encoders import Encoder
-from erd.runs import stage_records
+from erd.runs import alarm_ledger, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import Encoded
 from erd.runs.stage_records import Done
@@ -76,6 +76,9 @@ def fill(
 def gather(settings: Settings, run: RunDir) -> Done:
     """The features of each set in a file of its own, as the nets see them."""
     outputs = [run.encoded, *(run.features_of(path) for path in sets_of(run))] if settings.encoder else [run.encoded]
+    earlier = remembered(settings, run)
+    if settings.encoder:
+        outputs.append(run.older)
 
     def work(key: str) -> None:
         if settings.encoder is None:
@@ -86,12 +89,40 @@ def gather(settings: Settings, run: RunDir) -> Done:
         store = store_of(settings, run)
         for path in sets_of(run):
             packed.pack_features(run.features_of(path), store.take(hashes_of(packed.read(path).rows())), path)
+        _remember(earlier, run)
         width = packed.read(run.features_of(run.labeled)).images.shape[-1]
         facts = _chosen(settings)
         Encoded(settings.encoder, facts["weights"], facts["input_size"], width, _copies(settings, run)).write(run)
 
     code = [__name__, "erd.nets.encoders"]
-    return stage_records.once(run, "encode", code, _chosen(settings), sets_of(run), outputs, work)
+    chosen = _chosen(settings) | {"earlier": [other.batch_name for other in earlier]}
+    inputs = [*sets_of(run), *(other.features_of(other.batch) for other in earlier)]
+    return stage_records.once(run, "encode", code, chosen, inputs, outputs, work)
+
+
+def remembered(settings: Settings, run: RunDir) -> list[RunDir]:
+    """Runs of the batches before this one that are looked at with it (`data.window`), the earliest first."""
+    if settings.encoder is None or settings.data.inbox is None or settings.data.window < 2:
+        return []
+    names = alarm_ledger.before(run.alarms, settings.stream, run.batch_name)[1 - settings.data.window :]
+    there = [RunDir(run.root.parent / name) for name in names]
+    chosen = _chosen(settings)
+    sees = (settings.encoder, chosen["weights"], chosen["input_size"])
+    return [other for other in there if other.features_of(other.batch).exists() and Encoded.read(other).sees == sees]
+
+
+def _remember(earlier: Sequence[RunDir], run: RunDir) -> None:
+    """Features of earlier batches, without images that have been labelled since: in C they would not be held out."""
+    mine = [packed.read(run.features_of(path)).images.flatten(1) for path in (run.labeled, run.batch)]
+    seen = {row.tobytes() for part in mine for row in part.numpy()}
+    found = []
+    for other in earlier:
+        rows = packed.read(other.features_of(other.batch)).images.flatten(1)
+        new = [number for number, row in enumerate(rows.numpy()) if row.tobytes() not in seen]
+        seen |= {rows[number].numpy().tobytes() for number in new}
+        found.append(rows[new])
+    features = torch.cat([mine[0][:0], *found])[:, None, None, :].contiguous()
+    files.save_tensors(run.older, {"images": features}, {"batches": [other.batch_name for other in earlier]})
 
 
 def sets_of(run: RunDir) -> list[Path]:
@@ -212,7 +243,7 @@ def _missing(settings: Settings, run: RunDir) -> list[Todo]:
 STAGE = Stage(
     "encode",
     "what a frozen encoder makes of every image, once; nothing without one",
-    ("data.scenario", "data.inbox", "model"),
+    ("data.scenario", "data.inbox", "data.window", "model"),
     lambda run: [path for data in sets_of(run) for path in (data, packed.manifest(data))],
     lambda run: [run.features],
     _jobs,

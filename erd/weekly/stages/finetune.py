@@ -2,6 +2,7 @@
 the calibration is `mixed`."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
     outputs = [path, run.history(path)]
     recipe = Recipe.of(settings.finetune)
     mixed, crossfit = (settings.detect.calibration == mode for mode in ("mixed", "crossfit"))
-    chosen = {"seed": settings.seed, "label": label, "mixed": mixed, "crossfit": crossfit,
+    chosen = {"seed": settings.seed, "label": label, "mixed": mixed, "crossfit": crossfit and settings.detect.folds,
               "recipe": settings.finetune.model_dump(exclude={"members", "labels"})}  # fmt: skip
     tell = progress.to_file(run.progress(path), recipe.epochs)
 
@@ -40,14 +41,17 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
     def work(key: str) -> None:
         labeled, batch = (packed.read(run.seen(data, settings)) for data in (run.labeled, run.batch))
         curves = _curves(run)
+        older = older_rows(run, settings)
         facts: dict[str, Any] = {"classes": labeled.facts["classes"], "label": label}
         folds = folds_of(settings, len(batch.images))
         checkpoints = [run.checkpoint(path.with_stem(f"{label}-{number}")) for number in range(len(folds))]
         whole = Fit()
         for number, (fold, rows) in enumerate(folds):
             pretrained, _ = load_net(run.pretrained, devices.device(settings.run, member))
-            here = torch.from_numpy(rows)
+            here = torch.from_numpy(learned_without(rows, len(batch.images)) if crossfit else rows)
             unlabeled = [(Rows(batch.images, here if crossfit else None), curves[here])]
+            if older is not None:
+                unlabeled.append((older, torch.full((len(older),), CURVES.index("batch"), dtype=torch.int8)))
             if mixed:
                 hidden = labeled.rows("calibration")
                 known_truth = CURVES.index("batch_known" if truth_of(run.batch) is not None else "batch")
@@ -65,7 +69,7 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
                 on_epoch=tell,
             )
             whole.snapshots += result.snapshots
-            if fold is not None:  # one file for both folds: for new images they are one member
+            if fold is not None:  # one file for all folds: for new images they are one member
                 facts.setdefault("folds", []).extend([fold] * len(result.snapshots))
             if number == 0:
                 whole.history, whole.best_epoch = result.history, result.best_epoch
@@ -74,10 +78,28 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
         for checkpoint in checkpoints:
             checkpoint.unlink(missing_ok=True)
 
-    inputs = [run.seen(run.labeled, settings), run.seen(run.batch, settings), run.pretrained]
+    inputs = [
+        run.seen(run.labeled, settings),
+        run.seen(run.batch, settings),
+        run.pretrained,
+        *older_file(run, settings),
+    ]
     done = stage_records.once(run, f"finetune-{label}", code, chosen, inputs, outputs, work)
     tell({"epoch": recipe.epochs})
     return done
+
+
+def older_file(run: RunDir, settings: Settings) -> list[Path]:
+    """Where the earlier batches are that are looked at with this one, if anywhere."""
+    return [run.older] if settings.encoder and run.older.exists() else []
+
+
+def older_rows(run: RunDir, settings: Settings) -> Rows | None:
+    """Earlier batches, learned with this one and not scored; None where there are none."""
+    for path in older_file(run, settings):
+        if len(rows := packed.read(path).rows()):
+            return rows
+    return None
 
 
 def member_labels(settings: Settings, run: RunDir) -> list[int]:
@@ -86,12 +108,18 @@ def member_labels(settings: Settings, run: RunDir) -> list[int]:
 
 
 def folds_of(settings: Settings, images: int) -> list[tuple[int | None, np.ndarray]]:
-    """Rows of the batch that are learned together, and scored by members that did not learn them: all in one, or two
-    random halves with cross-fitting."""
+    """Rows of the batch that are scored together: all by members that learned all, or with cross-fitting some random
+    parts, each by members that learned the others."""
     if settings.detect.calibration != "crossfit":
         return [(None, np.arange(images))]
     order = np.random.default_rng(derive(settings.seed, "folds")).permutation(images)
-    return [(fold, np.sort(order[fold::2])) for fold in (0, 1)]
+    folds = min(settings.detect.folds or 2, images)
+    return [(fold, np.sort(order[fold::folds])) for fold in range(folds)]
+
+
+def learned_without(rows: np.ndarray, images: int) -> np.ndarray:
+    """The rows of the batch that are learned where these are scored."""
+    return np.setdiff1d(np.arange(images), rows)
 
 
 def _curves(run: RunDir) -> torch.Tensor:
@@ -125,7 +153,7 @@ def _jobs(settings: Settings, run: RunDir) -> list[Job]:
 STAGE = Stage(
     "finetune",
     "f_c: S ∪ {(x, c): x ∈ U}, a member for each label c, side by side",
-    ("seed", "data.scenario", "finetune", "detect.calibration"),
+    ("seed", "data.scenario", "finetune", "detect.calibration", "detect.folds"),
     lambda run: [run.labeled, run.batch, packed.manifest(run.batch), run.features, run.pretrained],
     lambda run: [run.members],
     _jobs,

@@ -1,10 +1,13 @@
 """score: Algorithm 2. Where the members disagree an image is novel; what that means against known images.
 
-With `score.join: neighbours` the score joins the disagreement with the neighbours an image has in the batch
-(erd/statistics/neighbours.py); both stand beside it in the tables.
+With `score.join: neighbours` the score joins the disagreement with the neighbours an image has in the batch and with
+candidate classes (erd/statistics/joint.py); all of them stand beside it in the tables.
 """
 
 import functools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +16,28 @@ import torch
 from torch import Tensor
 
 from erd.base import files
+from erd.base.seeds import derive
 from erd.data import packed
 from erd.nets import Classifier, registry
 from erd.runs import alarm_ledger, stage_records
 from erd.runs.folder import RunDir
-from erd.runs.results import Decided, Ingested
+from erd.runs.results import Decided, Group, Ingested
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
-from erd.statistics import decisions, flags
+from erd.statistics import decisions, flags, scan, shift
 from erd.statistics import disagreement as scores_of
-from erd.statistics.neighbours import Joint
+from erd.statistics.candidates import Space
+from erd.statistics.joint import Joint
+from erd.statistics.verdict import Verdict
 from erd.training import devices
 from erd.training.batches import Mixture
 from erd.training.checkpoint import State
 from erd.training.loop import EVAL_BATCH, predict
 from erd.training.members import load_net
 from erd.weekly.stages.base import Stage, one
-from erd.weekly.stages.finetune import folds_of, member_labels
+from erd.weekly.stages.finetune import folds_of, member_labels, older_file, older_rows
 
+SMALLEST_GROUP = 5  # images that are told as look-alikes
 SCORED_AT_ONCE = 64 * EVAL_BATCH  # images: bounds memory; whole batches, so that no bit depends on it
 # Which known images the batch is compared with, and which new images are.
 COMPARED_WITH = {
@@ -44,12 +51,15 @@ COMPARED_WITH = {
 def score(settings: Settings, run: RunDir) -> Done:
     """Disagreement of the members on U (and T), p-values, flags, the alarm."""
     labels = member_labels(settings, run)
-    level = alarm_ledger.level_of(run.alarms, settings.stream, run.batch_name, settings.alarm)
+    joins = settings.score.join == "neighbours"
+    remembers = joins and settings.detect.calibration == "crossfit" and settings.data.window > 1
+    level = alarm_ledger.level_of(run.alarms, settings.stream, run.batch_name, settings.alarm, 2 if remembers else 1)
     chosen = {"labels": labels, "seed": settings.seed, "score": settings.score.model_dump(),
               "detect": settings.detect.model_dump(), "alarm": level}  # fmt: skip
     sets = [run.labeled, run.batch, run.holdout]
-    inputs = [*(run.seen(path, settings) for path in sets), run.pretrained, *(run.member(label) for label in labels)]
-    with_batch, with_new = COMPARED_WITH[settings.detect.calibration]
+    inputs = [*(run.seen(path, settings) for path in sets), run.pretrained, *(run.member(label) for label in labels),
+              *older_file(run, settings)]  # fmt: skip
+    with_batch, with_new = COMPARED_WITH[settings.detect.calibration or "mixed"]
 
     code = [__name__, registry.get(settings.model.net or "").module]
 
@@ -58,36 +68,93 @@ def score(settings: Settings, run: RunDir) -> Done:
         paths = [run.pretrained, *(run.member(label) for label in labels)]
         nets = [(*load_net(path, device), files.load_facts(path).get("folds", [])) for path in paths]
         folds = folds_of(settings, len(packed.read(run.batch)))
+        older = older_rows(run, settings)
+        weeks = 1 + len(files.load_facts(run.older)["batches"]) if older is not None else 1
 
         @functools.cache  # in some modes the same known images serve twice
         def members(images: Path, part: str | None, fold: int | None) -> pd.DataFrame:
             return _scored(run, images, part, _without_fold(nets, fold), settings)
 
         @functools.cache
+        def space() -> Space:
+            """All images that are compared are looked at alike, hidden or not, in whatever fold."""
+            with devices.threads(settings.pretrain.threads):
+                known = (
+                    _features(run, run.labeled, "train"),
+                    packed.read(run.features_of(run.labeled)).labels_of("train"),
+                )
+                others = [_features(run, run.batch, None), _features(run, run.labeled, with_batch)]
+                return Space.of(*known, [*others, *earlier()])
+
+        @functools.cache
+        def earlier() -> list[Tensor]:
+            """Features of earlier batches: a set, or none."""
+            return [] if older is None else [older.every().flatten(1)]
+
+        def learned_by(fold: int | None) -> np.ndarray:
+            return np.sort(np.concatenate([rows for number, rows in folds if number != fold or fold is None]))
+
+        @functools.cache
         def joint(fold: int | None) -> Joint:
-            """With the images that the members of a fold have learned: those of the other one, or all."""
-            learned = np.sort(np.concatenate([rows for number, rows in folds if number != fold or fold is None]))
+            """With the images that the members of a fold have learned: those of the others, or all."""
+            learned = learned_by(fold)
             mixed = settings.detect.calibration == "mixed"
             hidden = members(run.labeled, "calibration", fold) if mixed else None
-            return _joint(settings, run, learned, members(run.batch, None, fold), hidden)
+            return _joint(settings, run, space(), learned, members(run.batch, None, fold), hidden, on_older(fold))
+
+        def on_older(fold: int | None) -> tuple[Tensor, np.ndarray] | None:
+            """Earlier batches, and how much the members disagree on them."""
+            if older is None:
+                return None
+            found = _columns(run.older, None, _without_fold(nets, fold), settings, Ingested.read(run).classes)
+            return earlier()[0], found["disagreement"]
 
         @functools.cache
         def scored(images: Path, part: str | None = None, fold: int | None = None) -> pd.DataFrame:
             table = members(images, part, fold)
-            if settings.score.join != "neighbours":
+            if not joins:
                 return table.drop(columns="disagreement")
             with devices.threads(settings.pretrain.threads):  # as the registered model does it, to the last bit
                 return joint(fold).of_table(table, _features(run, images, part))
 
+        @functools.cache
+        def compared_images() -> tuple[Tensor, Tensor]:
+            """Batch and C in the directions of the space."""
+            return space()(_features(run, run.batch, None)), space()(_features(run, run.labeled, with_batch))
+
+        def tested(together: bool = False) -> float | None:
+            """The alarm by groups, where images can be compared and C is held out: of this batch, or with those before
+            it."""
+            if not joins or settings.detect.calibration != "crossfit" or (together and older is None):
+                return None
+            with devices.threads(settings.pretrain.threads):
+                known = joint(None).candidates.known
+                batch, held_out = compared_images()
+                if together:
+                    batch = torch.cat([batch, *map(space(), earlier())])
+                draws = max(scan.DRAWS, math.ceil(1 / level))
+                return scan.group_test(batch, held_out, known, derive(settings.seed, "alarm"), draws)
+
         batches = [scored(run.batch, None, fold).iloc[rows] for fold, rows in folds]
         references = [scored(run.labeled, with_batch, fold) for fold, _ in folds]
+        changed, moved = None, None
+        if settings.detect.calibration in decisions.PROMISING:
+            changed, references = _same_mix(folds, batches, references, settings)
+        if joins:
+            with devices.threads(settings.pretrain.threads):
+                moved = shift.bulk(*compared_images(), joint(None).candidates.known.centres, settings.seed)
+        # What a fold's members learned they do not score alike; neighbours and candidates leave the image itself out.
+        learned = [
+            joint(fold).learned[: len(learned_by(fold))] if joins and fold is not None else None for fold, _ in folds
+        ]
         decision = decisions.decide(
             [
-                decisions.Compared(rows, batch["score"].to_numpy(), reference["score"].to_numpy())
-                for (_, rows), batch, reference in zip(folds, batches, references, strict=True)
+                decisions.Compared(rows, batch["score"].to_numpy(), reference["score"].to_numpy(), others)
+                for (_, rows), batch, reference, others in zip(folds, batches, references, learned, strict=True)
             ],
             settings,
             level,
+            decisions.Tested(tested(), tested(together=True), weeks),
         )
         batch = pd.concat(batches).sort_index()
         batch.insert(2, "p_value", decision.p_value)
@@ -103,11 +170,13 @@ def score(settings: Settings, run: RunDir) -> Done:
         files.save_table(run.clean_scores, clean)
         files.save_table(run.validation_scores, validation)
         files.save_table(run.holdout_scores, holdout)
-        if settings.score.join == "neighbours":
+        if joins:
             joint(None).save(run.neighbour_index)
         else:
             files.save_tensors(run.neighbour_index, {}, {})
-        Decided(decision.verdict, [*decision.warnings, *([drift] if drift else [])]).write(run)
+        verdict = replace(decision.verdict, mix_changed=changed, bulk_moved=moved)
+        groups = _groups(joint(None), batch, verdict, Ingested.read(run).classes) if joins else []
+        Decided(verdict, [*decision.warnings, *([drift] if drift else [])], groups).write(run)
 
     return stage_records.once(run, "score", code, chosen, inputs, _writes(run), work)
 
@@ -119,27 +188,79 @@ def _features(run: RunDir, images: Path, part: str | None) -> Tensor:
 
 
 def _joint(
-    settings: Settings, run: RunDir, learned: np.ndarray, batch: pd.DataFrame, hidden: pd.DataFrame | None
+    settings: Settings,
+    run: RunDir,
+    space: Space,
+    learned: np.ndarray,
+    batch: pd.DataFrame,
+    hidden: pd.DataFrame | None,
+    older: tuple[Tensor, np.ndarray] | None,
 ) -> Joint:
-    """The neighbours in M, which are the images of the batch that the members learned and C where it was among them."""
+    """Candidates and neighbours in M: the images of the batch that the members learned, and C where it was there."""
     train = packed.read(run.features_of(run.labeled))
     within = [_features(run, run.batch, None)[torch.from_numpy(learned)]]
     values = [batch["disagreement"].to_numpy()[learned]]
     if hidden is not None:
         within.append(_features(run, run.labeled, "calibration"))
         values.append(hidden["disagreement"].to_numpy())
+    if older is not None:
+        within.append(older[0])
+        values.append(older[1])
     with devices.threads(settings.pretrain.threads):
         return Joint.of(
-            _features(run, run.labeled, "train"), train.labels_of("train"), torch.cat(within), np.concatenate(values)
+            _features(run, run.labeled, "train"),
+            train.labels_of("train"),
+            torch.cat(within),
+            np.concatenate(values),
+            space,
         )
+
+
+def _same_mix(
+    folds: Sequence[tuple[int | None, np.ndarray]],
+    batches: Sequence[pd.DataFrame],
+    references: Sequence[pd.DataFrame],
+    settings: Settings,
+) -> tuple[str | None, list[pd.DataFrame]]:
+    """Whether known classes come in other proportions than in C; and C, matched to them where they do."""
+    whole = pd.concat(batches)
+    p = np.concatenate(
+        [flags.p_values(batch["score"], known["score"]) for batch, known in zip(batches, references, strict=True)]
+    )
+    first = references[0]
+    seen, usual = whole["predicted"].to_numpy(), first["predicted"].to_numpy()
+    changed = shift.mix(seen, p, usual, flags.p_values(first["score"], first["score"]))
+    if changed is None:
+        return None, list(references)
+    rows = shift.matched(seen, p, usual, derive(settings.seed, "mix"))
+    return changed, [known.iloc[rows] for known in references]
+
+
+def _groups(joint: Joint, batch: pd.DataFrame, verdict: Verdict, classes: list[str]) -> list[Group]:
+    """Candidate classes in this batch, where there is a sign that anything is novel."""
+    found, p = joint.candidates, batch["p_value"].to_numpy()
+    groups = []
+    for centre, belongs in zip(found.centres, found.belongs, strict=True) if verdict.worth_looking else ():
+        rows = torch.nonzero(belongs[: len(batch)] > 0.5)[:, 0].numpy()
+        rows = rows[np.argsort(-batch["score"].to_numpy()[rows], kind="stable")]
+        if len(rows) >= SMALLEST_GROUP:
+            at_least = flags.novel_at_least(rows, p, batch["wrong_at_most"].to_numpy())
+            like = classes[int((found.known.centres @ centre).argmax())]
+            groups.append(Group(len(rows), at_least, like, batch["id"].iloc[rows].tolist()))
+    return groups
 
 
 def _without_fold(
     nets: list[tuple[Classifier, list[State], list[int]]], fold: int | None
 ) -> list[tuple[Classifier, list[State]]]:
-    """The nets as they are without what they learned from one fold of the batch."""
+    """The nets as they are without what they learned from one fold of the batch; all that they are where it is None."""
     return [
-        (model, [state for state, learned in zip(states, folds, strict=True) if learned != fold] if folds else states)
+        (
+            model,
+            [state for state, without in zip(states, folds, strict=True) if fold in (None, without)]
+            if folds
+            else states,
+        )
         for model, states, folds in nets
     ]
 

@@ -1,0 +1,113 @@
+"""Is there a group in the batch that is not among known images? One exact p-value, by random exchanges.
+
+    p = group_test(batch, calibration, known, seed)
+
+The strength of the best candidate class (erd/statistics/candidates.py) is compared with its strength in random batches:
+as many images, drawn from batch and C together. If nothing is novel the real batch is one of these, so the p-value is
+exact at any numbers of images. It looks at groups, where ranks of single images (`novelty_test`) say little: twenty
+images of one kind in a thousand are seen though each of them could be an odd known one.
+
+Images are exchanged within the class that the classifier's centres take them for. So a week in which known classes come
+in other proportions than in C is compared with random weeks of the same proportions, and does not ring for that.
+
+Few exchanges tell that there is nothing: after ENOUGH random batches as strong as the real one no more are drawn, and
+ENOUGH / drawn is a valid p-value too (Besag & Clifford 1991).
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from erd.statistics import candidates
+from erd.statistics.candidates import Known
+
+ENOUGH = 20
+DRAWS = 2_499  # the smallest p-value is 1/2,500: less than half of 5% a year spent weekly
+MOST_IMAGES = 4_000  # of the batch, and half as many of C, drawn at random where there are more: a draw is some 20 ms
+BEGINNINGS, ROUNDS = 60, 6  # less than for scores: thousands of them are asked for
+NEIGHBOURS = 60  # of an image among batch and C, of which those in a random batch are its neighbours there
+NEAREST = 10
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Batch and C together, with all that does not depend on who is in which."""
+
+    known: Known
+    seen: Tensor
+    like: Tensor  # to known classes
+    neighbours: Tensor  # N×NEIGHBOURS
+    cosines: Tensor
+    train_like: Tensor
+
+    @classmethod
+    def of(cls, seen: Tensor, known: Known) -> "_Pool":
+        found = []
+        count = min(NEIGHBOURS + 1, len(seen))
+        for start in range(0, len(seen), 512):
+            cosine = seen[start : start + 512] @ seen.T
+            cosine[torch.arange(len(cosine)), torch.arange(start, start + len(cosine))] = -1
+            found.append(cosine.topk(count - 1, 1))
+        cosines, neighbours = (torch.cat([part[which] for part in found]) for which in (0, 1))
+        return cls(known, seen, known.likeness(seen), neighbours, cosines, known.likeness(known.train))
+
+    def strength(self, rows: Tensor) -> float:
+        """Of the best candidate in these images."""
+        inside = torch.zeros(len(self.seen), dtype=torch.bool)
+        inside[rows] = True
+        here = inside[self.neighbours[rows]]
+        here &= here.cumsum(1) <= NEAREST
+        near = (self.cosines[rows] * here).sum(1) / here.sum(1).clamp_min(1)
+        seen, like = self.seen[rows], self.like[rows]
+        first = (near - like).topk(min(BEGINNINGS, len(rows))).indices
+        grown = candidates.grown(seen, like, first, ROUNDS)
+        in_train = torch.sigmoid(candidates.llr(grown.centres @ self.known.train.T, self.train_like))
+        expected = in_train.sum(1) * len(rows) / in_train.shape[1] + 1
+        return float(candidates.excess(grown.belongs.sum(1), expected).max())
+
+
+def group_test(batch: Tensor, calibration: Tensor, known: Known, seed: int, draws: int = DRAWS) -> float:
+    """p-value of 'no group is novel', for images in the directions of a `Space`: P(p ≤ a) ≤ a if known images of the
+    batch are exchangeable with C, or are within each predicted class."""
+    strengths = _strengths(batch, calibration, known, seed)
+    if (real := next(strengths)) <= 0:
+        return 1.0
+    as_strong = 0
+    for drawn, strength in enumerate(itertools.islice(strengths, draws), 1):
+        as_strong += strength >= real * (1 - 1e-6)
+        if as_strong == ENOUGH:
+            return ENOUGH / drawn
+    return (1 + as_strong) / (draws + 1)
+
+
+def estimated_p(batch: Tensor, calibration: Tensor, known: Known, seed: int, draws: int = 60) -> float:
+    """About what `group_test` would give, from few draws: the strongest of many candidates has Gumbel's law."""
+    real, *random = itertools.islice(_strengths(batch, calibration, known, seed), draws + 1)
+    scale = max(float(np.std(random)), 1e-6) * math.sqrt(6) / math.pi
+    place = float(np.mean(random)) - np.euler_gamma * scale
+    return -math.expm1(-math.exp(-(real - place) / scale))
+
+
+def _strengths(batch: Tensor, calibration: Tensor, known: Known, seed: int) -> Iterator[float]:
+    """That of the real batch, then those of random ones, for ever; zeros where there is nothing to compare."""
+    rng = np.random.default_rng(seed)
+    parts = [
+        part.float()[torch.from_numpy(np.sort(rng.permutation(len(part))[:most]))]
+        for part, most in ((batch, MOST_IMAGES), (calibration, MOST_IMAGES // 2))
+    ]
+    images = len(parts[0])
+    if images <= candidates.FROM or not len(parts[1]):
+        yield from itertools.repeat(0.0)
+    pool = _Pool.of(torch.cat(parts), Known(known.train.float(), known.centres))
+    taken_for = (pool.seen @ known.centres.T).argmax(1).numpy()
+    groups = [np.flatnonzero(taken_for == name) for name in np.unique(taken_for)]
+    counts = [int((group < images).sum()) for group in groups]
+    yield pool.strength(torch.arange(images))
+    while True:
+        rows = [rng.permutation(group)[:count] for group, count in zip(groups, counts, strict=True)]
+        yield pool.strength(torch.from_numpy(np.sort(np.concatenate(rows))))

@@ -1,0 +1,187 @@
+"""Cross-fitting: each fold of the batch is scored by what the others gave, as C is, and so every promise holds."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from erd.runs import configure
+from erd.settings import schema
+from erd.settings.schema import Settings
+from erd.statistics import decisions, flags
+from erd.statistics.candidates import Space
+from erd.statistics.decisions import Compared
+from erd.statistics.joint import Joint
+from erd.weekly.stages.finetune import folds_of, learned_without
+
+WIDTH, CLASSES = 30, 4
+LABELLED, BATCH, HELD_OUT = 200, 120, 239  # images of S, U and C
+REPETITIONS = 100
+LEVEL, FDRS = 0.05, (0.05, 0.2)
+NOT_ASKED = decisions.Tested(1.0)  # the alarm
+
+
+def settings(fdr: float) -> Settings:
+    chosen = ["detect.calibration=crossfit", "detect.folds=4", f"detect.fdr={fdr}", "review.budget=20"]
+    return configure.resolve(schema.load(None, chosen))
+
+
+CHOSEN = {fdr: settings(fdr) for fdr in FDRS}
+FOLDS = [rows for _, rows in folds_of(CHOSEN[LEVEL], BATCH)]
+
+
+class Drawn(NamedTuple):
+    train: Tensor
+    labels: Tensor
+    batch: Tensor  # the novel ones first
+    held_out: Tensor
+
+
+def draw(rng: np.random.Generator, novel: int) -> Drawn:
+    means = 4.5 * rng.standard_normal((CLASSES + 1, WIDTH)) / math.sqrt(WIDTH)
+
+    def known(count: int) -> tuple[Tensor, Tensor]:
+        classes = rng.integers(0, CLASSES, count)
+        return torch.from_numpy(means[classes] + rng.standard_normal((count, WIDTH))).float(), torch.from_numpy(classes)
+
+    new = torch.from_numpy(means[CLASSES] + 0.7 * rng.standard_normal((novel, WIDTH))).float()
+    train, labels = known(LABELLED)
+    return Drawn(train, labels, torch.cat([new, known(BATCH - novel)[0]]), known(HELD_OUT)[0])
+
+
+Learned = Callable[[Drawn, np.ndarray], Tensor]  # of a fold: the images that it is scored by
+
+
+def the_other_folds(there: Drawn, rows: np.ndarray) -> Tensor:
+    return there.batch[torch.from_numpy(learned_without(rows, BATCH))]
+
+
+def c_among_them(there: Drawn, rows: np.ndarray) -> Tensor:
+    return torch.cat([the_other_folds(there, rows), there.held_out])
+
+
+def the_fold_among_them(there: Drawn, rows: np.ndarray) -> Tensor:
+    return there.batch
+
+
+def compared(there: Drawn, learned_by: Learned = the_other_folds, members: bool = True) -> list[Compared]:
+    """As the score stage does it. Where members should be there is something that, like them, remembers what it has
+    learned: the distance to the nearest such image. Without it they say nothing."""
+    space = Space.of(there.train, there.labels, [there.batch, there.held_out])
+    sets = []
+    for rows in FOLDS:
+        learned = learned_by(there, rows)
+
+        def disagreement(images: Tensor, learned: Tensor = learned) -> np.ndarray:
+            return -torch.cdist(images, learned).amin(1).numpy() * members
+
+        joint = Joint.of(there.train, there.labels, learned, disagreement(learned), space)
+        scores, reference = (
+            joint.of_table(pd.DataFrame({"disagreement": disagreement(images)}), images)["score"].to_numpy()
+            for images in (there.batch[torch.from_numpy(rows)], there.held_out)
+        )
+        others = joint.learned if learned_by is the_other_folds else None
+        sets.append(Compared(rows, scores, reference, others))
+    return sets
+
+
+class Promised(NamedTuple):
+    """What came of what was promised, a row a batch."""
+
+    fpr: np.ndarray  # of the known images, so many have a p-value within LEVEL
+    false: dict[float, np.ndarray]  # of the flagged images, so many are known; by the rate asked for
+    caught: np.ndarray  # of the novel images, at the larger rate
+    held: np.ndarray  # the bounds at all cuts at once
+    look_at_least: np.ndarray
+    look_at_truth: np.ndarray
+
+
+@pytest.fixture(scope="module", params=[0, 6, 24], ids=["nothing novel", "5% novel", "20% novel"])
+def promised(request: pytest.FixtureRequest) -> Promised:
+    novel: int = request.param
+    rng, known = np.random.default_rng(novel), np.arange(BATCH) >= novel
+    columns: list[list[float]] = []
+    for _ in range(REPETITIONS):
+        sets = compared(draw(rng, novel))
+        few, many = (decisions.decide(sets, CHOSEN[fdr], 0.001, NOT_ASKED) for fdr in FDRS)
+        p = few.p_value
+        wrong = known[np.argsort(p)].cumsum()[np.searchsorted(np.sort(p), p, side="right") - 1]
+        scores = np.empty(BATCH)
+        for one in sets:
+            scores[one.rows] = one.scores
+        first = np.argsort(-scores, kind="stable")[: few.verdict.look_at]
+        columns.append([
+            (p[known] <= LEVEL).mean(),
+            *(known[kind.flagged].sum() / max(kind.flagged.sum(), 1) for kind in (few, many)),
+            many.flagged[:novel].mean() if novel else 0.0,
+            (wrong <= few.wrong_at_most).all(),
+            few.verdict.look_at_least,
+            (~known)[first].sum(),
+        ])  # fmt: skip
+    fpr, few_false, many_false, caught, held, least, truth = np.array(columns, dtype=float).T
+    return Promised(fpr, dict(zip(FDRS, (few_false, many_false), strict=True)), caught, held, least, truth)
+
+
+def error(values: np.ndarray) -> float:
+    return float(np.std(values) / math.sqrt(len(values)))
+
+
+def test_known_images_have_small_p_values_as_often_as_they_may(promised: Promised) -> None:
+    """A little less often: ranks among ninety images are often equal, and that counts against the image."""
+    exact = math.floor(LEVEL * (HELD_OUT + 1)) / (HELD_OUT + 1)
+    assert promised.fpr.mean() < exact + 3.5 * error(promised.fpr)
+    assert promised.fpr.mean() > 0.8 * exact - 3.5 * error(promised.fpr)
+
+
+@pytest.mark.parametrize("fdr", FDRS)
+def test_of_the_flagged_images_no_more_are_known_than_was_asked_for(promised: Promised, fdr: float) -> None:
+    false = promised.false[fdr]
+    assert false.mean() < fdr + 3.5 * error(false)
+
+
+def test_a_new_class_is_flagged(promised: Promised) -> None:
+    assert promised.caught.mean() > 0.4 or not promised.look_at_truth.any()
+
+
+def test_the_bounds_hold_at_all_cuts_at_once(promised: Promised) -> None:
+    allowed = 0.1 + 3.5 * math.sqrt(0.1 * 0.9 / REPETITIONS)
+    assert 1 - promised.held.mean() < allowed
+
+
+def test_among_the_images_to_look_at_are_at_least_as_many_novel_ones_as_it_says(promised: Promised) -> None:
+    too_many = promised.look_at_least > promised.look_at_truth
+    assert too_many.mean() < 0.1 + 3.5 * math.sqrt(0.1 * 0.9 / REPETITIONS)
+    if promised.look_at_truth.mean() > 15:
+        assert promised.look_at_least.mean() > 0.3 * promised.look_at_truth.mean(), "and that is not nothing"
+
+
+# That a promise could fail
+
+
+def rates(learned_by: Learned, level: float, repetitions: int, members: bool = True) -> np.ndarray:
+    """Of a batch of known images, the share with a p-value within the level; the same batches every time."""
+    rng, found = np.random.default_rng(1), []
+    for _ in range(repetitions):
+        sets = compared(draw(rng, 0), learned_by, members)
+        found.append(np.mean([(flags.p_values(one.scores, one.reference) <= level).mean() for one in sets]))
+    return np.array(found)
+
+
+def test_where_c_or_the_fold_itself_was_learned_known_images_look_novel_too_rarely_or_too_often() -> None:
+    too_rarely, too_often = (rates(learned, LEVEL, 40) for learned in (c_among_them, the_fold_among_them))
+    assert too_rarely.mean() < LEVEL - 4 * error(too_rarely)
+    assert too_often.mean() > LEVEL + 4 * error(too_often)
+
+
+def test_that_is_not_because_of_the_members_alone() -> None:
+    """Candidates and neighbours leave an image out of what it is compared with. But it has drawn others to itself."""
+    right, with_c, with_fold = (
+        rates(learned, 0.02, 60, members=False) for learned in (the_other_folds, c_among_them, the_fold_among_them)
+    )
+    assert (with_c - right).mean() < -4 * error(with_c - right)
+    assert (with_fold - right).mean() > 4 * error(with_fold - right)
