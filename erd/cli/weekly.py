@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from erd.runs.results import Metrics
 
 log = logging.getLogger("erd")
-SHOWN = {"score": "", "disagreement": "disagreement_", "neighbours": "neighbours_", "entropy of the mean": "entropy_",
-         "max softmax, classifier alone": "max_softmax_"}  # fmt: skip
+SHOWN = {"score": "", "disagreement": "disagreement_", "neighbours": "neighbours_", "candidates": "candidates_",
+         "entropy of the mean": "entropy_", "max softmax, classifier alone": "max_softmax_"}  # fmt: skip
 # Of metrics.json and where the results are: what `erd run --json` prints.
 PRINTED = ("batch", "scenario", "auroc", "tnr95", "holdout_auroc", "holdout_tnr95", "max_softmax_auroc", "flagged",
            "fdr_target", "fpr_target", "alarm", "alarm_p", "novel_share", "look_at", "look_at_novel", "look_at_least",

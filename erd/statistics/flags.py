@@ -254,11 +254,14 @@ def novel_at_least(chosen: np.ndarray, p: np.ndarray, wrong_at_most: np.ndarray)
     """How many of some images, chosen in whatever way, are novel at least, by the bounds at all cuts.
 
     The known ones among them are no more than those down to a cut, and all of them that are below it; any cut will do.
+    A cut is a p-value, and down to it are all images that share it: the bound is that of the last one.
     """
-    mine, wrong = p[chosen], wrong_at_most[chosen]
+    mine = p[chosen]
     if not len(mine):
         return 0
-    below = len(mine) - np.searchsorted(np.sort(mine), mine, side="right")
+    order = np.argsort(p, kind="stable")
+    down_to = np.maximum.accumulate(wrong_at_most[order])[np.searchsorted(p[order], mine, side="right") - 1]
+    wrong, below = down_to, len(mine) - np.searchsorted(np.sort(mine), mine, side="right")
     return len(mine) - min(len(mine), int((wrong + below).min()))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 # Columns of a table of scores that are evaluated beside the score.
-COMPARED = ("disagreement", "neighbours", "entropy", "max_softmax")
+COMPARED = ("disagreement", "neighbours", "candidates", "entropy", "max_softmax")
 MOST_LOOKS = 50  # nobody looks at more at a time, however many are novel
 
 
@@ -127,6 +127,11 @@ class Detection:
     neighbours_aupr: float | None = None
     neighbours_p50: float | None = None
     neighbours_first: float | None = None
+    candidates_auroc: float | None = None  # the candidate classes alone, where there is an encoder
+    candidates_tnr95: float | None = None
+    candidates_aupr: float | None = None
+    candidates_p50: float | None = None
+    candidates_first: float | None = None
     entropy_auroc: float | None = None  # of the same members, by the entropy of their mean
     entropy_tnr95: float | None = None
     entropy_aupr: float | None = None

@@ -71,7 +71,7 @@ def test_run_ends_with_a_summary_and_the_paths_of_figures(tmp_path: Path) -> Non
         in done.stdout
     )
     shown = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("figure", "scores", "metrics"))]
-    assert len(shown) == 6
+    assert len(shown) == 7
     assert all((tmp_path / path).is_file() for path in shown)
 
 

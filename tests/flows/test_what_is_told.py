@@ -13,7 +13,7 @@ from erd.integrations import notify
 from erd.integrations.registry import Registered
 from erd.runs import configure
 from erd.runs.folder import RunDir
-from erd.runs.results import Metrics
+from erd.runs.results import Metrics, Sensitivity
 from flows import artifacts, local, on_alarm, tasks
 
 LOOK: dict[str, Any] = {"look_at_novel": 24.6, "look_at_least": 19, "last_good": 27}
@@ -101,6 +101,13 @@ def test_weeks_that_ring_together_are_told_once(
     quiet = make(tmp_path, name="2026-W47", flagged=0, **weak | {"weeks_p": 0.01, "weeks_alarm": False})
     assert not tasks.sound.fn(configure.read(quiet), quiet)
     assert len(told) == len(events) == 1
+
+
+def test_a_quiet_week_is_told_with_what_could_have_been_missed(tmp_path: Path, shown: dict[str, Any]) -> None:
+    run = make(tmp_path, flagged=0, look_at_novel=0.2)
+    Sensitivity(0.05, []).write(run)
+    artifacts.show(run, Registered("erd-own", 1, "champion", "the first"))
+    assert shown["summary"][0].startswith("No sign of a new class in batch 2026-W46. A class like those you know would")
 
 
 def test_after_an_alarm_without_flags_the_experts_get_the_images_worth_a_look(

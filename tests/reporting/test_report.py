@@ -12,7 +12,7 @@ from PIL import Image
 
 from erd.base import files
 from erd.data import packed
-from erd.reporting import flagged_images, report, tiers, wording
+from erd.reporting import flagged_images, report, tiers
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Group, Metrics, Sensitivity
 
@@ -70,6 +70,7 @@ def test_more_flags_than_the_budget_are_all_shown_up_to_a_hundred(tmp_path: Path
 
 def test_a_quiet_week_says_what_could_have_been_missed(tmp_path: Path) -> None:
     run = scored(tmp_path, flagged=0, look_at_novel=2.2, last_good=4, alarm_p=0.4)
+    assert "would have been noticed" not in report.write(run).read_text(), "nobody has asked"
     Sensitivity(0.04, []).write(run)
     page = report.write(run).read_text()
     assert "<h1>No sign of a new class in batch 2026-W46.</h1>\n<p>A class like those you know would have" in page

@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 
 from erd.review import app, exchange, queue
 from erd.runs.folder import RunDir
+from erd.runs.results import Sensitivity
 
 PORT = 8600
 LOOK: dict[str, Any] = {"look_at_novel": 24.6, "look_at_least": 19, "last_good": 27}
@@ -44,6 +45,12 @@ def test_without_flags_the_headline_tells_how_many_and_the_line_above_the_list_h
     assert "of the 40 images that look most novel about 25" in found["headline"]
     assert found["worth_a_look"].startswith("Down to image 27")
     assert found["rings"], "over the weeks together"
+
+
+def test_a_quiet_week_says_what_could_have_been_missed(tmp_path: Path) -> None:
+    run = batches_to_review.make(tmp_path, flagged=0)
+    Sensitivity(0.05, []).write(run)
+    assert facts(run)["headline"].startswith("No sign of a new class in batch 2026-W46. A class like those you know")
 
 
 @pytest.mark.parametrize("why", [{"bulk_moved": "nearly all have moved"}, {"promised": False}])

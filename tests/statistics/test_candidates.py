@@ -63,7 +63,8 @@ def fit(there: Drawn) -> tuple[Candidates, Space]:
 
 def test_twenty_new_images_among_six_hundred_come_first_where_neighbours_lose_every_third() -> None:
     """They are fewer than the neighbours that are asked, and each is as far from S as odd known images are."""
-    by_candidates, by_neighbours = [], []
+    by_candidates: list[float] = []
+    by_neighbours: list[float] = []
     for seed in range(DRAWS):
         there = draw(seed)
         found, _ = fit(there)

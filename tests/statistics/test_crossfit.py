@@ -119,7 +119,7 @@ def promised(request: pytest.FixtureRequest) -> Promised:
             (p[known] <= LEVEL).mean(),
             *(known[kind.flagged].sum() / max(kind.flagged.sum(), 1) for kind in (few, many)),
             many.flagged[:novel].mean() if novel else 0.0,
-            (wrong <= few.wrong_at_most).all(),
+            float((wrong <= few.wrong_at_most).all()),
             few.verdict.look_at_least,
             (~known)[first].sum(),
         ])  # fmt: skip

@@ -195,7 +195,7 @@ def test_e_values_averaged_over_scorings_keep_the_rate() -> None:
 
 
 def _e_with_a_look_ahead(scores: np.ndarray, reference: np.ndarray, fdr: float, others: np.ndarray) -> np.ndarray:
-    """The lowest score of the batch that would do as the cut: by then it is known that no reference image comes next."""
+    """The lowest score of the batch that would do as the cut: then no reference image comes next, and that is known."""
     batch = np.concatenate([scores, others])
     cuts = np.unique(batch)
     above, known = ((kind[:, None] >= cuts).sum(0) for kind in (batch, reference))
@@ -484,7 +484,8 @@ def test_the_last_good_image_is_known_as_often_as_the_rate_says(known: int, nove
 
 def test_there_are_as_many_good_images_as_novel_ones_and_few_where_nothing_is_novel() -> None:
     rng = np.random.default_rng(18)
-    clear, nothing = [], []
+    clear: list[int] = []
+    nothing: list[int] = []
     for _ in range(100):
         reference = rng.standard_normal(1_000)
         for found, shift in ((clear, 6), (nothing, 0)):

@@ -45,8 +45,8 @@ def draw(seed: int) -> Drawn:
 
     (train, labels), (batch, _), (asked, _) = images(LABELLED, 0), images(BATCH, NOVEL), images(ASKED, NOVEL)
     noise = [(rng.random(count) + (np.arange(count) < NOVEL)).astype(np.float32) for count in (BATCH, ASKED)]
-    train, batch, asked = (torch.from_numpy(kind).float() for kind in (train, batch, asked))
-    return Drawn(train, torch.from_numpy(labels), batch, asked, *noise)
+    seen = [torch.from_numpy(kind).float() for kind in (train, batch, asked)]
+    return Drawn(seen[0], torch.from_numpy(labels), seen[1], seen[2], *noise)
 
 
 def table(values: np.ndarray) -> pd.DataFrame:
@@ -109,8 +109,8 @@ def test_the_images_it_is_made_with_are_a_set() -> None:
     shuffled = Joint.of(there.train, there.labels, there.batch[order], there.disagreement[order], made.space)
     np.testing.assert_allclose(shuffled.learned, made.learned[order], atol=0.05)  # ranks: a tie may turn
     asked = table(there.disagreement_asked)
-    scores = [kind.of_table(asked, there.asked)["score"] for kind in (made, shuffled)]
-    np.testing.assert_allclose(*scores, atol=0.05)
+    one, other = (kind.of_table(asked, there.asked)["score"] for kind in (made, shuffled))
+    np.testing.assert_allclose(one, other, atol=0.05)
 
 
 def test_the_space_is_of_the_images_that_are_given_or_of_those_that_were_looked_at() -> None:
