@@ -35,7 +35,8 @@ SLOW = ("e2e/", "flows/", "integrations/", "bench/", "benchmarks/", "test_one_re
         "data/test_many_files.py", "data/test_new_source.py", "weekly/test_stale_results.py",
         "weekly/test_class_accuracy.py", "weekly/test_encode.py", "weekly/test_simulation.py",
         "statistics/test_decisions.py", "base/test_torchvision.py", "nets/test_heads.py", "nets/test_encoders.py",
-        "review/test_library_runs.py", "statistics/test_neighbours.py")  # fmt: skip
+        "review/test_library_runs.py", "statistics/test_neighbours.py", "statistics/test_crossfit.py",
+        "statistics/test_scan.py", "weekly/test_window.py")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -130,8 +130,9 @@ def own_sizes(
     unknown = _two(novel, novel // 2, asked, "novel")
     left = max(0, labeled - (0 if test else sum(known)))
     val = (asked or {}).get("val")
-    return {"train": max(0, left - (left // 10 if val is None else val)), "val": left // 10,
-            "calibration": min(TO_FLAG_TEN, 2 * left // 5) if crossfit else left // 10,
+    train = max(0, left - (left // 10 if val is None else val))
+    calibration = min(TO_FLAG_TEN, 2 * left // 5, train // 2) if crossfit else left // 10
+    return {"train": train, "val": left // 10, "calibration": calibration,
             "batch_known": known[0], "batch_novel": unknown[0],
             "holdout_known": known[1], "holdout_novel": unknown[1]}  # fmt: skip
 

@@ -247,6 +247,11 @@ def _alarms(axes: Axes, week: np.ndarray, table: pd.DataFrame, level: float) -> 
     axes.plot(week, p, color=NEUTRAL, linewidth=1)
     axes.plot(week[~rang], p[~rang], "o", color=NEUTRAL, label="no alarm")
     axes.plot(week[rang], p[rang], "o", color=NOVEL, label="alarm")
+    together = table.get("weeks_p", pd.Series(dtype=float)).astype(float).to_numpy()
+    if np.isfinite(together).any():
+        over = together <= table["alarm_level"].to_numpy(float)
+        for chosen, colour, text in ((~over, NEUTRAL, "weeks together"), (over, NOVEL, "… alarm")):
+            axes.plot(week[chosen], together[chosen], "s", color=colour, fillstyle="none", label=text)
     axes.set_yscale("log")
     axes.set_ylabel("alarm, p-value")
 

@@ -21,7 +21,8 @@ from erd.runs.folder import HISTORY, RUNS, RunDir
 from erd.runs.results import ClassAccuracy, Ingested, Metrics
 
 # Of the verdict, for each week.
-SHOWN = ("flagged", "alarm_p", "alarm", "alarm_level", "weeks_alarm", "novel_share", "look_at", "look_at_least")
+SHOWN = ("flagged", "alarm_p", "alarm", "alarm_level", "weeks_p", "weeks_alarm", "novel_share", "look_at",
+         "look_at_least")  # fmt: skip
 ENOUGH = 8  # audited known images; with fewer their p-values say nothing about drift
 
 

@@ -203,8 +203,9 @@ def _too_few(sets: Sequence[Compared], settings: Settings) -> list[str]:
             f"images to compare with and there are {references}; add labelled images or raise detect.fpr"
         ]
     few = max(1, int(FLAGGABLE * images))
-    if detect.rule == "fdr" and (least := flags.flags_needed(images, references, detect.fdr)) > few:
-        needed = flags.images_needed_fdr(images, detect.fdr, few)
+    rate = detect.fdr * (FOLD_RATE if len(sets) > 1 else 1)
+    if detect.rule == "fdr" and (least := flags.flags_needed(images, references, rate)) > few:
+        needed = flags.images_needed_fdr(images, rate, few)
         what = (
             f"fewer than {least:,} of {images:,} images cannot be flagged"
             if least <= images

@@ -7,8 +7,10 @@ as many images, drawn from batch and C together. If nothing is novel the real ba
 exact at any numbers of images. It looks at groups, where ranks of single images (`novelty_test`) say little: twenty
 images of one kind in a thousand are seen though each of them could be an odd known one.
 
-Images are exchanged within the class that the classifier's centres take them for. So a week in which known classes come
-in other proportions than in C is compared with random weeks of the same proportions, and does not ring for that.
+Images are exchanged within the class whose centre they are nearest to. So a week in which known classes come in other
+proportions than in C is compared with random weeks of the same proportions, and does not ring for that, as far as
+classes are told apart. Images of one group, such as a patient, are exchanged together: they are alike, and are no new
+class.
 
 Few exchanges tell that there is nothing: after ENOUGH random batches as strong as the real one no more are drawn, and
 ENOUGH / drawn is a valid p-value too (Besag & Clifford 1991).
@@ -71,10 +73,15 @@ class _Pool:
         return float(candidates.excess(grown.belongs.sum(1), expected).max())
 
 
-def group_test(batch: Tensor, calibration: Tensor, known: Known, seed: int, draws: int = DRAWS) -> float:
+Groups = tuple[np.ndarray, np.ndarray]  # whose image each of the batch is, and of C
+
+
+def group_test(
+    batch: Tensor, calibration: Tensor, known: Known, seed: int, draws: int = DRAWS, groups: Groups | None = None
+) -> float:
     """p-value of 'no group is novel', for images in the directions of a `Space`: P(p ≤ a) ≤ a if known images of the
-    batch are exchangeable with C, or are within each predicted class."""
-    strengths = _strengths(batch, calibration, known, seed)
+    batch are exchangeable with C, or are within each predicted class; whole `groups` where images belong together."""
+    strengths = _strengths(batch, calibration, known, seed, groups)
     if (real := next(strengths)) <= 0:
         return 1.0
     as_strong = 0
@@ -93,21 +100,35 @@ def estimated_p(batch: Tensor, calibration: Tensor, known: Known, seed: int, dra
     return -math.expm1(-math.exp(-(real - place) / scale))
 
 
-def _strengths(batch: Tensor, calibration: Tensor, known: Known, seed: int) -> Iterator[float]:
+def _strengths(
+    batch: Tensor, calibration: Tensor, known: Known, seed: int, groups: Groups | None = None
+) -> Iterator[float]:
     """That of the real batch, then those of random ones, for ever; zeros where there is nothing to compare."""
     rng = np.random.default_rng(seed)
-    parts = [
-        part.float()[torch.from_numpy(np.sort(rng.permutation(len(part))[:most]))]
-        for part, most in ((batch, MOST_IMAGES), (calibration, MOST_IMAGES // 2))
-    ]
-    images = len(parts[0])
-    if images <= candidates.FROM or not len(parts[1]):
+    parts: list[Tensor] = []
+    units: list[np.ndarray] = []  # rows of the pool that are exchanged together
+    in_batch = 0
+    for number, (part, most) in enumerate(((batch, MOST_IMAGES), (calibration, MOST_IMAGES // 2))):
+        whose = np.arange(len(part)) if groups is None else np.unique(groups[number], return_inverse=True)[1]
+        order = rng.permutation(whose.max(initial=-1) + 1)
+        chosen = (
+            order[np.cumsum(np.bincount(whose, minlength=len(order))[order]) <= most] if len(part) > most else order
+        )
+        rows = np.flatnonzero(np.isin(whose, chosen))
+        start = sum(len(before) for before in parts)
+        units += [start + np.flatnonzero(whose[rows] == unit) for unit in np.sort(chosen)]
+        parts.append(part.float()[torch.from_numpy(rows)])
+        in_batch = in_batch or len(units)
+    if len(parts[0]) <= candidates.FROM or not len(parts[1]):
         yield from itertools.repeat(0.0)
     pool = _Pool.of(torch.cat(parts), Known(known.train.float(), known.centres))
-    taken_for = (pool.seen @ known.centres.T).argmax(1).numpy()
-    groups = [np.flatnonzero(taken_for == name) for name in np.unique(taken_for)]
-    counts = [int((group < images).sum()) for group in groups]
-    yield pool.strength(torch.arange(images))
+    # A unit is of the class of most of its images.
+    nearest = (pool.seen @ known.centres.T).argmax(1).numpy()
+    taken_for = np.array([np.bincount(nearest[unit]).argmax() for unit in units])
+    strata = [np.flatnonzero(taken_for == name) for name in np.unique(taken_for)]
+    counts = [int((stratum < in_batch).sum()) for stratum in strata]
+    yield pool.strength(torch.arange(len(parts[0])))
     while True:
-        rows = [rng.permutation(group)[:count] for group, count in zip(groups, counts, strict=True)]
-        yield pool.strength(torch.from_numpy(np.sort(np.concatenate(rows))))
+        drawn = [rng.permutation(stratum)[:count] for stratum, count in zip(strata, counts, strict=True)]
+        rows = np.concatenate([units[unit] for unit in np.concatenate(drawn)])
+        yield pool.strength(torch.from_numpy(np.sort(rows)))

@@ -133,7 +133,7 @@ def test_the_order_of_the_images_changes_nothing() -> None:
         generator = torch.Generator().manual_seed(seed)
         order, of_train = (torch.randperm(len(kind), generator=generator) for kind in (there.batch, there.train))
         known = Known.of(space(there.train[of_train]), there.labels[of_train])
-        shuffled = Candidates.of(space(there.batch[order]), known)
+        shuffled = Candidates.of(space(there.batch)[order], known)
         torch.testing.assert_close(shuffled.within, found.within[order], rtol=0, atol=1e-3)
         torch.testing.assert_close(shuffled.belongs, found.belongs[:, order], rtol=0, atol=1e-3)
         assert shuffled.strength == pytest.approx(found.strength, rel=1e-3)
@@ -146,7 +146,7 @@ def test_a_score_does_not_depend_on_who_else_is_asked_about() -> None:
     found, space = fit(there)
     whole = found.scores(space(there.hidden))
     alone = np.concatenate([found.scores(space(image[None])) for image in there.hidden[:30]])
-    np.testing.assert_allclose(alone, whole[:30], atol=1e-4)
+    np.testing.assert_allclose(alone, whole[:30], atol=0.02)  # β × the last bit of float16
     assert found.scores(space(there.hidden[:0])).shape == (0,)
 
 
@@ -169,13 +169,26 @@ def test_an_image_is_scored_as_if_the_fit_had_been_made_without_it() -> None:
 def test_what_is_unlike_everything_else_does_not_become_its_own_class(alike: int) -> None:
     """Nor do two copies: the rest of the batch gives the same candidate without them."""
     there = draw(5, 0)
-    stranger = torch.from_numpy(30 * np.random.default_rng(5).standard_normal((1, WIDTH))).float()
+    stranger = torch.from_numpy(30 * np.random.default_rng(105).standard_normal((1, WIDTH))).float()
     space = Space.of(there.train, there.labels, [there.batch, there.hidden, stranger])
     known, seen = there.known(space), space(there.batch)
     rest, whole = (Candidates.of(torch.cat([space(stranger)] * there_are + [seen]), known) for there_are in (0, alike))
     assert whole.strength == pytest.approx(rest.strength, abs=0.05)
     assert whole.belongs[:, :alike].max() < 0.5
     np.testing.assert_allclose(whole.within[:alike], rest.scores(space(stranger)).repeat(alike), atol=0.5)
+
+
+@pytest.mark.parametrize(("copies", "is_class"), [(1, False), (4, True)])
+def test_one_image_does_not_grow_to_a_class_and_a_few_that_are_alike_do(copies: int, is_class: bool) -> None:
+    there = draw(6, 0)
+    stranger = torch.from_numpy(30 * np.random.default_rng(106).standard_normal((1, WIDTH))).float()
+    space = Space.of(there.train, there.labels, [there.batch, there.hidden, stranger])
+    seen = torch.cat([space(stranger)] * copies + [space(there.batch)])
+    grown = candidates.grown(seen.float(), there.known(space).likeness(seen), torch.arange(copies), candidates.ROUNDS)
+    assert grown.belongs.any(1).tolist() == [is_class] * copies
+    if is_class:
+        assert grown.belongs[:, :copies].min() > 0.9
+        assert grown.belongs[:, copies:].sum(1).max() < 0.5
 
 
 @pytest.mark.parametrize("images", [0, 1, 2, candidates.FROM, candidates.FROM + 1, 20])

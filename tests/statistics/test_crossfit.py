@@ -32,7 +32,7 @@ def settings(fdr: float) -> Settings:
 
 
 CHOSEN = {fdr: settings(fdr) for fdr in FDRS}
-FOLDS = [rows for _, rows in folds_of(CHOSEN[LEVEL], BATCH)]
+FOLDS = [rows for _, rows in folds_of(CHOSEN[LEVEL], np.arange(BATCH).astype(str))]
 
 
 class Drawn(NamedTuple):

@@ -164,3 +164,27 @@ def test_of_very_many_images_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> 
     p = [draw(seed, 30).p(seed) for seed in range(5)]
     assert set(sizes) == {(100, 150)}
     assert max(p) <= 0.03, "a fifth of them is novel, whoever is drawn"
+
+
+def test_images_of_one_patient_are_exchanged_together_and_are_no_new_class() -> None:
+    """Five images of each patient that are nearly the same: torn apart they would be the densest group there is."""
+    together, apart = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        means = 6 * rng.standard_normal((CLASSES, WIDTH)) / math.sqrt(WIDTH)
+
+        def patients(count: int, rng: np.random.Generator = rng, means: np.ndarray = means) -> Tensor:
+            each = means[rng.integers(CLASSES, size=count)] + rng.standard_normal((count, WIDTH))
+            return torch.from_numpy(np.repeat(each, 5, 0) + 0.2 * rng.standard_normal((5 * count, WIDTH))).float()
+
+        classes = rng.integers(CLASSES, size=LABELLED)
+        train = torch.from_numpy(means[classes] + rng.standard_normal((LABELLED, WIDTH))).float()
+        labels = torch.from_numpy(classes)
+        batch, held_out = patients(30), patients(30)
+        space = Space.of(train, labels, [batch, held_out])
+        there = space(batch), space(held_out), Known.of(space(train), labels)
+        whose = np.repeat(np.arange(30), 5)
+        together.append(scan.group_test(*there, seed, DRAWS, groups=(whose, whose)))
+        apart.append(scan.group_test(*there, seed, DRAWS))
+    assert np.mean(np.array(together) <= 0.1) < 0.1 + 3.5 * math.sqrt(0.09 / 60)
+    assert np.mean(np.array(apart) <= 0.1) > 0.4, "which is why"

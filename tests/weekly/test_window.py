@@ -2,18 +2,21 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from chains import do
 from test_encode import fill, own, picture
 
 from erd.base import files
+from erd.base.errors import RunError
 from erd.cli import main
 from erd.data import library, packed
 from erd.runs import alarm_ledger
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Sensitivity
 from erd.weekly import sensitivity
+from erd.weekly.stages.finetune import folds_of, learned_without
 
 
 @pytest.fixture
@@ -71,6 +74,19 @@ def test_images_that_were_labelled_since_are_not_remembered(workspace: Path) -> 
     library.take_in(Path("labeled"), None)
     second, _ = week("W2")
     assert remembered(second) == (["W1"], 15)
+
+
+def test_all_images_of_a_patient_are_scored_by_what_learned_none_of_them() -> None:
+    """Members that know an image's siblings know it, and nobody of C."""
+    whose = np.repeat([f"patient {number}" for number in range(10)], [1, 2, 3, 4, 5, 5, 4, 3, 2, 1])
+    folds = folds_of(own("W1"), whose)
+    assert len(folds) == 4
+    assert sorted(row for _, rows in folds for row in rows) == list(range(30))
+    for _, rows in folds:
+        assert not set(whose[rows]) & set(whose[learned_without(rows, 30)])
+        assert 5 <= len(rows) <= 10
+    with pytest.raises(RunError, match="all of one group: cross-fitting takes two or more"):
+        folds_of(own("W1"), np.array(["patient 1"] * 3))
 
 
 def test_the_alarm_rings_where_weeks_together_say_so(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from erd.base import code_digest, files, progress
@@ -96,7 +97,8 @@ def gather(settings: Settings, run: RunDir) -> Done:
 
     code = [__name__, "erd.nets.encoders"]
     chosen = _chosen(settings) | {"earlier": [other.batch_name for other in earlier]}
-    inputs = [*sets_of(run), *(other.features_of(other.batch) for other in earlier)]
+    inputs = [*sets_of(run), *(other.features_of(other.batch) for other in earlier),
+              *(packed.manifest(other.batch) for other in earlier)]  # fmt: skip
     return stage_records.once(run, "encode", code, chosen, inputs, outputs, work)
 
 
@@ -115,14 +117,18 @@ def _remember(earlier: Sequence[RunDir], run: RunDir) -> None:
     """Features of earlier batches, without images that have been labelled since: in C they would not be held out."""
     mine = [packed.read(run.features_of(path)).images.flatten(1) for path in (run.labeled, run.batch)]
     seen = {row.tobytes() for part in mine for row in part.numpy()}
-    found = []
+    found: list[Tensor] = []
+    groups: list[str] = []
     for other in earlier:
+        whose = files.load_table(packed.manifest(other.batch))["group"].astype(str).tolist()
         rows = packed.read(other.features_of(other.batch)).images.flatten(1)
         new = [number for number, row in enumerate(rows.numpy()) if row.tobytes() not in seen]
         seen |= {rows[number].numpy().tobytes() for number in new}
         found.append(rows[new])
+        groups += [whose[number] for number in new]
     features = torch.cat([mine[0][:0], *found])[:, None, None, :].contiguous()
-    files.save_tensors(run.older, {"images": features}, {"batches": [other.batch_name for other in earlier]})
+    facts = {"batches": [other.batch_name for other in earlier], "groups": groups}
+    files.save_tensors(run.older, {"images": features}, facts)
 
 
 def sets_of(run: RunDir) -> list[Path]:

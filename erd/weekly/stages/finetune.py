@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from erd.base import files, progress
+from erd.base.errors import RunError
 from erd.base.seeds import derive
 from erd.data import packed
 from erd.data.packed import Rows, truth_of
@@ -43,7 +44,7 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
         curves = _curves(run)
         older = older_rows(run, settings)
         facts: dict[str, Any] = {"classes": labeled.facts["classes"], "label": label}
-        folds = folds_of(settings, len(batch.images))
+        folds = folds_of(settings, groups_of(run.batch))
         checkpoints = [run.checkpoint(path.with_stem(f"{label}-{number}")) for number in range(len(folds))]
         whole = Fit()
         for number, (fold, rows) in enumerate(folds):
@@ -107,14 +108,31 @@ def member_labels(settings: Settings, run: RunDir) -> list[int]:
     return draw_labels(settings.finetune, Ingested.read(run).classes, settings.seed)
 
 
-def folds_of(settings: Settings, images: int) -> list[tuple[int | None, np.ndarray]]:
+def folds_of(settings: Settings, groups: np.ndarray) -> list[tuple[int | None, np.ndarray]]:
     """Rows of the batch that are scored together: all by members that learned all, or with cross-fitting some random
-    parts, each by members that learned the others."""
+    parts, each by members that learned the others.
+
+    `groups` says whose image each is (a patient's, or its own). All of a group are in one part: members that have
+    learned an image's siblings would know it, and know nobody of C.
+    """
     if settings.detect.calibration != "crossfit":
-        return [(None, np.arange(images))]
-    order = np.random.default_rng(derive(settings.seed, "folds")).permutation(images)
-    folds = min(settings.detect.folds or 2, images)
-    return [(fold, np.sort(order[fold::folds])) for fold in range(folds)]
+        return [(None, np.arange(len(groups)))]
+    names, group_of = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        raise RunError(
+            f"the batch has {len(groups)} image{'s' * (len(groups) != 1)}, all of one group: cross-fitting takes two "
+            "or more; add images, or set detect.calibration=mixed"
+        )
+    parts: list[list[int]] = [[] for _ in range(min(settings.detect.folds or 2, len(names)))]
+    counts = np.bincount(group_of)
+    for group in np.random.default_rng(derive(settings.seed, "folds")).permutation(len(names)):
+        min(parts, key=lambda part: int(counts[part].sum())).append(int(group))
+    return [(fold, np.flatnonzero(np.isin(group_of, part))) for fold, part in enumerate(parts)]
+
+
+def groups_of(images: Path) -> np.ndarray:
+    """Whose image each row of a packed set is."""
+    return files.load_table(packed.manifest(images))["group"].to_numpy().astype(str)
 
 
 def learned_without(rows: np.ndarray, images: int) -> np.ndarray:

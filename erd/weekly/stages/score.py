@@ -35,7 +35,7 @@ from erd.training.checkpoint import State
 from erd.training.loop import EVAL_BATCH, predict
 from erd.training.members import load_net
 from erd.weekly.stages.base import Stage, one
-from erd.weekly.stages.finetune import folds_of, member_labels, older_file, older_rows
+from erd.weekly.stages.finetune import folds_of, groups_of, member_labels, older_file, older_rows
 
 SMALLEST_GROUP = 5  # images that are told as look-alikes
 SCORED_AT_ONCE = 64 * EVAL_BATCH  # images: bounds memory; whole batches, so that no bit depends on it
@@ -67,7 +67,7 @@ def score(settings: Settings, run: RunDir) -> Done:
         device = devices.device(settings.run)
         paths = [run.pretrained, *(run.member(label) for label in labels)]
         nets = [(*load_net(path, device), files.load_facts(path).get("folds", [])) for path in paths]
-        folds = folds_of(settings, len(packed.read(run.batch)))
+        folds = folds_of(settings, groups_of(run.batch))
         older = older_rows(run, settings)
         weeks = 1 + len(files.load_facts(run.older)["batches"]) if older is not None else 1
 
@@ -130,10 +130,14 @@ def score(settings: Settings, run: RunDir) -> Done:
             with devices.threads(settings.pretrain.threads):
                 known = joint(None).candidates.known
                 batch, held_out = compared_images()
+                manifest = files.load_table(packed.manifest(run.labeled))
+                whose = [groups_of(run.batch), manifest["group"][manifest["part"] == with_batch].to_numpy().astype(str)]
                 if together:
                     batch = torch.cat([batch, *map(space(), earlier())])
+                    whose[0] = np.concatenate([whose[0], files.load_facts(run.older)["groups"]])
                 draws = max(scan.DRAWS, math.ceil(1 / level))
-                return scan.group_test(batch, held_out, known, derive(settings.seed, "alarm"), draws)
+                seed = derive(settings.seed, "alarm")
+                return scan.group_test(batch, held_out, known, seed, draws, groups=(whose[0], whose[1]))
 
         batches = [scored(run.batch, None, fold).iloc[rows] for fold, rows in folds]
         references = [scored(run.labeled, with_batch, fold) for fold, _ in folds]
