@@ -14,12 +14,12 @@ import numpy as np
 from erd.base.errors import RunError
 from erd.base.seeds import derive
 from erd.data.images import Images
+from erd.settings.scenarios import held_out
 
 KNOWN, NOVEL = 0, 1
 CALIBRATION = ("calibration", "clean")
 # Flags at a false discovery rate of 5% need 1 / (5% × share) images to compare with; half of C is what they have.
 TO_FLAG_A_TENTH = 400
-TO_FLAG_TEN = 2_000  # the same for ten images of a thousand, with all of C
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def own_sizes(
     if inbox:
         calibration = max(everything // 10, min(TO_FLAG_A_TENTH, 2 * everything // 5))
         if crossfit:
-            calibration = min(TO_FLAG_TEN, 2 * everything // 5)
+            calibration = held_out(everything)
         return {"train": everything - everything // 10, "val": everything // 10, "calibration": calibration,
                 "batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}  # fmt: skip
     known = _two(test or labeled, test // 2 if test else labeled // 5, asked, "known")
@@ -131,7 +131,7 @@ def own_sizes(
     left = max(0, labeled - (0 if test else sum(known)))
     val = (asked or {}).get("val")
     train = max(0, left - (left // 10 if val is None else val))
-    calibration = min(TO_FLAG_TEN, 2 * left // 5, train // 2) if crossfit else left // 10
+    calibration = min(held_out(left), train // 2) if crossfit else left // 10
     return {"train": train, "val": left // 10, "calibration": calibration,
             "batch_known": known[0], "batch_novel": unknown[0],
             "holdout_known": known[1], "holdout_novel": unknown[1]}  # fmt: skip

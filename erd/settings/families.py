@@ -21,6 +21,7 @@ from erd.settings.scenarios import (
     SIZES,
     Scenario,
     Shift,
+    held_out,
 )
 
 # Covariate shift: the classes are the same, the images are not. The paper evaluates five members on the batch. S and U
@@ -157,7 +158,7 @@ def _thousand(row: Scenario) -> Scenario:
 def _encoded(row: Scenario) -> Scenario:
     """The same images, on the features of the bundled encoder; as large as they come where the row makes them small."""
     size = _LARGER.get(row.known_source, row.image_size)
-    calibration = max(row.calibration or 0, min(2_000, 2 * (row.train or 0) // 5))  # it is not hidden in the batch
+    calibration = max(row.calibration or 0, held_out(row.train or 0))
     return replace(row, name=f"{row.name}-encoded", net="head", encoder=ENCODER, settings={}, image_size=size,
                    calibration=calibration or None)  # fmt: skip
 

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from erd.statistics.neighbours import CHUNK, Whitening, nearness
+from erd.statistics.neighbours import CHUNK, Whitening, itself, nearness
 
 WIDTH = 128  # directions in which all images differ most, once the classes of S are made to spread alike
 SHARPNESS = 40.0  # β
@@ -90,6 +90,7 @@ class Known:
 @dataclass(frozen=True)
 class Candidates:
     known: Known
+    batch: Tensor  # the images of the fit
     centres: Tensor  # of the candidate classes, the strongest first; none where there are too few images
     strength: tuple[float, ...]
     within: Tensor  # score of each image of the fit, compared with centres that it did not count for
@@ -100,19 +101,24 @@ class Candidates:
         """`batch` in the directions of the space."""
         seen, like = batch.float(), known.likeness(batch)
         if len(seen) <= FROM:
-            return cls(known, seen[:0], (), torch.zeros(len(seen)), torch.zeros(0, len(seen)))
+            return cls(known, batch, seen[:0], (), torch.zeros(len(seen)), torch.zeros(0, len(seen)))
         ahead = nearness(batch, batch, 2 * FROM) - like
         fit = grown(seen, like, ahead.topk(min(beginnings, len(seen))).indices, rounds)
         expected = torch.sigmoid(llr(fit.centres @ known.train.float().T, known.likeness(known.train)))
         chosen, strength = _strongest(fit.belongs, expected)
         own = fit.llr[chosen]
-        return cls(known, fit.centres[chosen], tuple(strength), own.amax(0), torch.sigmoid(own))
+        return cls(known, batch, fit.centres[chosen], tuple(strength), own.amax(0), torch.sigmoid(own))
 
     def scores(self, seen: Tensor) -> np.ndarray:
         """Of images that were not in the fit."""
         if not len(self.centres):
             return np.zeros(len(seen), np.float32)
         return llr(self.centres @ seen.float().T, self.known.likeness(seen)).amax(0).numpy()
+
+    def of_any(self, seen: Tensor) -> np.ndarray:
+        """Of images in the fit or not; of one that was, as if it had not counted."""
+        place = itself(seen, self.batch).numpy()
+        return np.where(place >= 0, self.within.numpy()[place], self.scores(seen))
 
 
 def llr(cosines: Tensor, likeness: Tensor) -> Tensor:

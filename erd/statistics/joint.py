@@ -16,7 +16,7 @@ from torch import Tensor
 
 from erd.base import files
 from erd.statistics.candidates import Candidates, Known, Space
-from erd.statistics.neighbours import Index, Whitening, itself
+from erd.statistics.neighbours import Index, Whitening
 
 # How much each counts. Candidates count twice: they are what finds a class at 3% (docs/decisions.md).
 WEIGHTS = {"candidates": 2.0, "neighbours": 1.0, "disagreement": 1.0}
@@ -39,9 +39,14 @@ class Joint:
         """Features of S, its labels; features of M and how much the members disagree on it. `space` where others than
         these images were looked at for it."""
         space = space or Space.of(train, labels, [batch])
-        index = Index(space, space(train), space(batch))
-        candidates = Candidates.of(index.batch, Known.of(index.train, labels))
-        own = [candidates.within.numpy(), index.scores(batch), disagreement]
+        return cls.of_seen(space, space(train), labels, space(batch), disagreement)
+
+    @classmethod
+    def of_seen(cls, space: Space, train: Tensor, labels: Tensor, batch: Tensor, disagreement: np.ndarray) -> "Joint":
+        """The same, of images that are in the directions of the space already: several fits share them."""
+        index = Index(space, train, batch)
+        candidates = Candidates.of(batch, Known.of(train, labels))
+        own = [candidates.within.numpy(), index.of_seen(batch), disagreement]
         return cls(space, index, candidates, np.stack(own, 1))
 
     @property
@@ -51,17 +56,19 @@ class Joint:
 
     def of_table(self, table: pd.DataFrame, features: Tensor) -> pd.DataFrame:
         """The table with its column `disagreement` joined to a new `score`, and columns of its other parts."""
-        parts = self.parts(features)
-        values = np.stack([parts["candidates"], parts["neighbours"], table["disagreement"].to_numpy()], 1)
+        return self.of_table_seen(table, self.space(features))
+
+    def of_table_seen(self, table: pd.DataFrame, seen: Tensor) -> pd.DataFrame:
+        parts = self._parts(seen)
+        values = np.stack([*parts.values(), table["disagreement"].to_numpy()], 1)
         return table.assign(score=joined(values, self.within, COUNTS), **parts)
 
     def parts(self, features: Tensor) -> dict[str, np.ndarray]:
         """Candidates and neighbours; of an image that it was made with, as if it had been made without it."""
-        seen = self.space(features)
-        candidates = self.candidates.scores(seen)
-        place = itself(seen, self.index.batch).numpy()
-        candidates = np.where(place >= 0, self.within[place, 0], candidates)
-        return {"candidates": candidates, "neighbours": self.index.scores(features)}
+        return self._parts(self.space(features))
+
+    def _parts(self, seen: Tensor) -> dict[str, np.ndarray]:
+        return {"candidates": self.candidates.of_any(seen), "neighbours": self.index.of_seen(seen)}
 
     def save(self, path: Path) -> None:
         space, found = self.space, self.candidates
@@ -81,8 +88,9 @@ class Joint:
         known = Known(found["train"], found["known"])
         within = found["within"]
         none = torch.zeros(len(found["candidates"]), 0)
-        candidates = Candidates(known, found["candidates"], tuple(facts["strength"]), within[:, 0], none)
-        return cls(space, Index(space, found["train"], found["batch"]), candidates, within.numpy())
+        batch, strength = found["batch"], tuple(facts["strength"])
+        candidates = Candidates(known, batch, found["candidates"], strength, within[:, 0], none)
+        return cls(space, Index(space, found["train"], batch), candidates, within.numpy())
 
 
 def joined(values: np.ndarray, in_batch: np.ndarray, weights: Sequence[float] | None = None) -> np.ndarray:

@@ -86,7 +86,10 @@ class Index:
 
     def scores(self, features: Tensor) -> np.ndarray:
         """One an image, in the batch or not: nobody is a neighbour of itself."""
-        asked = self.whitening(features)
+        return self.of_seen(self.whitening(features))
+
+    def of_seen(self, asked: Tensor) -> np.ndarray:
+        """The same, of images that are in these directions already."""
         return (nearness(asked, self.batch, IN_BATCH) - nearness(asked, self.train, IN_TRAIN)).numpy()
 
 

@@ -60,8 +60,8 @@ def _noticed_from(
         if count < FEWEST or count > len(novel):
             continue
         rows = [torch.from_numpy(part) for part in (train, calibration, np.concatenate([batch, novel[:count]]))]
-        seen = [features[part] for part in rows]
-        space, kinds = Space.of(seen[0], torch.from_numpy(labels[train]), seen[1:]), torch.from_numpy(labels[train])
-        if scan.estimated_p(space(seen[2]), space(seen[1]), Known.of(space(seen[0]), kinds), new) <= NOTICED:
+        kinds, given = torch.from_numpy(labels[train]), [features[part] for part in rows]
+        seen = list(map(Space.of(given[0], kinds, given[1:]), given))
+        if scan.estimated_p(seen[2], seen[1], Known.of(seen[0], kinds), new) <= NOTICED:
             return share
     return None

@@ -11,7 +11,6 @@ a transformer from a local file included; and what compares the batch with S in 
   diagonal), in closed form.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from erd.bench.detectors import Detector, Given, method
 from erd.bench.detectors.shared.layers import Gaussians, relative, softmax_layer
 from erd.data.feature_store import LEAST_SPREAD
 from erd.data.packed import Rows
-from erd.statistics.joint import Joint
+from erd.statistics.candidates import Candidates, Known, Space
 from erd.statistics.neighbours import Index, Whitening, nearness
 
 RIDGE, SHARED_RIDGE = 0.9, 0.1
@@ -62,9 +61,10 @@ def neighbours(given: Given) -> Detector:
     sees=("train", "batch", "encoder"),
 )
 def candidates(given: Given) -> Detector:
-    seen, batch = given.encoder(given.train.images), given.encoder(given.batch)
-    joint = Joint.of(seen, given.train.labels, batch, np.zeros(len(batch), np.float32))
-    return Detector(lambda images: torch.from_numpy(joint.parts(given.encoder(images))["candidates"]))
+    train, batch = given.encoder(given.train.images), given.encoder(given.batch)
+    space = Space.of(train, given.train.labels, [batch])
+    found = Candidates.of(space(batch), Known.of(space(train), given.train.labels))
+    return Detector(lambda images: torch.from_numpy(found.of_any(space(given.encoder(images)))))
 
 
 @method(

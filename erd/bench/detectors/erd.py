@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -36,7 +36,7 @@ from erd.data.packed import Rows
 from erd.nets import Classifier
 from erd.settings.schema import Finetune, Training
 from erd.statistics.disagreement import disagreement, entropy_of_mean
-from erd.statistics.joint import COUNTS, Joint, joined
+from erd.statistics.joint import Joint
 from erd.training.batches import Mixture
 from erd.training.checkpoint import Recording, State
 from erd.training.loop import Recipe, predict
@@ -117,8 +117,8 @@ def with_neighbours(given: Given) -> Detector:
     joint = Joint.of(seen, labels, given.encoder(given.batch), members(given.batch).numpy())
 
     def score(images: Rows) -> Tensor:
-        parts = [*joint.parts(given.encoder(images)).values(), members(images).numpy()]
-        return torch.from_numpy(joined(np.stack(parts, 1), joint.within, COUNTS))
+        table = pd.DataFrame({"disagreement": members(images).numpy()})
+        return torch.from_numpy(joint.of_table(table, given.encoder(images))["score"].to_numpy())
 
     return Detector(score)
 

@@ -130,9 +130,10 @@ def folds_of(settings: Settings, groups: np.ndarray) -> list[tuple[int | None, n
     return [(fold, np.flatnonzero(np.isin(group_of, part))) for fold, part in enumerate(parts)]
 
 
-def groups_of(images: Path) -> np.ndarray:
-    """Whose image each row of a packed set is."""
-    return files.load_table(packed.manifest(images))["group"].to_numpy().astype(str)
+def groups_of(images: Path, part: str | None = None) -> np.ndarray:
+    """Whose image each row of a packed set is, or of a part of it."""
+    table = files.load_table(packed.manifest(images))
+    return (table[table["part"] == part] if part else table)["group"].to_numpy().astype(str)
 
 
 def learned_without(rows: np.ndarray, images: int) -> np.ndarray:

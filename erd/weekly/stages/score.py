@@ -35,7 +35,7 @@ from erd.training.checkpoint import State
 from erd.training.loop import EVAL_BATCH, predict
 from erd.training.members import load_net
 from erd.weekly.stages.base import Stage, one
-from erd.weekly.stages.finetune import folds_of, groups_of, member_labels, older_file, older_rows
+from erd.weekly.stages.finetune import folds_of, groups_of, learned_without, member_labels, older_file, older_rows
 
 SMALLEST_GROUP = 5  # images that are told as look-alikes
 SCORED_AT_ONCE = 64 * EVAL_BATCH  # images: bounds memory; whole batches, so that no bit depends on it
@@ -69,6 +69,7 @@ def score(settings: Settings, run: RunDir) -> Done:
         nets = [(*load_net(path, device), files.load_facts(path).get("folds", [])) for path in paths]
         folds = folds_of(settings, groups_of(run.batch))
         older = older_rows(run, settings)
+        train_labels = packed.read(run.seen(run.labeled, settings)).labels_of("train")
         weeks = 1 + len(files.load_facts(run.older)["batches"]) if older is not None else 1
 
         @functools.cache  # in some modes the same known images serve twice
@@ -78,36 +79,40 @@ def score(settings: Settings, run: RunDir) -> Done:
         @functools.cache
         def space() -> Space:
             """All images that are compared are looked at alike, hidden or not, in whatever fold."""
+            others = [_features(run, run.batch), _features(run, run.labeled, with_batch)]
+            if older is not None:
+                others.append(_features(run, run.older))
             with devices.threads(settings.pretrain.threads):
-                known = (
-                    _features(run, run.labeled, "train"),
-                    packed.read(run.features_of(run.labeled)).labels_of("train"),
-                )
-                others = [_features(run, run.batch, None), _features(run, run.labeled, with_batch)]
-                return Space.of(*known, [*others, *earlier()])
+                return Space.of(_features(run, run.labeled, "train"), train_labels, others)
 
         @functools.cache
-        def earlier() -> list[Tensor]:
-            """Features of earlier batches: a set, or none."""
-            return [] if older is None else [older.every().flatten(1)]
+        def seen(images: Path, part: str | None = None) -> Tensor:
+            """A set in the directions of the space, once for all folds."""
+            with devices.threads(settings.pretrain.threads):
+                return space()(_features(run, images, part))
 
         def learned_by(fold: int | None) -> np.ndarray:
-            return np.sort(np.concatenate([rows for number, rows in folds if number != fold or fold is None]))
+            every = sum(len(rows) for _, rows in folds)
+            return np.arange(every) if fold is None else learned_without(dict(folds)[fold], every)
 
         @functools.cache
         def joint(fold: int | None) -> Joint:
-            """With the images that the members of a fold have learned: those of the others, or all."""
+            """With M, the images that the members of a fold have learned: those of the other folds or all, C where it
+            was hidden among them, and earlier batches."""
             learned = learned_by(fold)
-            mixed = settings.detect.calibration == "mixed"
-            hidden = members(run.labeled, "calibration", fold) if mixed else None
-            return _joint(settings, run, space(), learned, members(run.batch, None, fold), hidden, on_older(fold))
-
-        def on_older(fold: int | None) -> tuple[Tensor, np.ndarray] | None:
-            """Earlier batches, and how much the members disagree on them."""
-            if older is None:
-                return None
-            found = _columns(run.older, None, _without_fold(nets, fold), settings, Ingested.read(run).classes)
-            return earlier()[0], found["disagreement"]
+            within = [seen(run.batch)[torch.from_numpy(learned)]]
+            values = [members(run.batch, None, fold)["disagreement"].to_numpy()[learned]]
+            if settings.detect.calibration == "mixed":
+                within.append(seen(run.labeled, "calibration"))
+                values.append(members(run.labeled, "calibration", fold)["disagreement"].to_numpy())
+            if older is not None:
+                within.append(seen(run.older))
+                found = _columns(run.older, None, _without_fold(nets, fold), settings, Ingested.read(run).classes)
+                values.append(found["disagreement"])
+            with devices.threads(settings.pretrain.threads):
+                return Joint.of_seen(
+                    space(), seen(run.labeled, "train"), train_labels, torch.cat(within), np.concatenate(values)
+                )
 
         @functools.cache
         def scored(images: Path, part: str | None = None, fold: int | None = None) -> pd.DataFrame:
@@ -115,38 +120,32 @@ def score(settings: Settings, run: RunDir) -> Done:
             if not joins:
                 return table.drop(columns="disagreement")
             with devices.threads(settings.pretrain.threads):  # as the registered model does it, to the last bit
-                return joint(fold).of_table(table, _features(run, images, part))
-
-        @functools.cache
-        def compared_images() -> tuple[Tensor, Tensor]:
-            """Batch and C in the directions of the space."""
-            return space()(_features(run, run.batch, None)), space()(_features(run, run.labeled, with_batch))
+                return joint(fold).of_table_seen(table, seen(images, part))
 
         def tested(together: bool = False) -> float | None:
             """The alarm by groups, where images can be compared and C is held out: of this batch, or with those before
             it."""
             if not joins or settings.detect.calibration != "crossfit" or (together and older is None):
                 return None
+            batch, whose = seen(run.batch), groups_of(run.batch)
+            if together:
+                batch = torch.cat([batch, seen(run.older)])
+                whose = np.concatenate([whose, files.load_facts(run.older)["groups"]])
+            held_out, known = seen(run.labeled, with_batch), joint(None).candidates.known
+            groups = whose, groups_of(run.labeled, with_batch)
+            draws = max(scan.DRAWS, math.ceil(1 / level))
             with devices.threads(settings.pretrain.threads):
-                known = joint(None).candidates.known
-                batch, held_out = compared_images()
-                manifest = files.load_table(packed.manifest(run.labeled))
-                whose = [groups_of(run.batch), manifest["group"][manifest["part"] == with_batch].to_numpy().astype(str)]
-                if together:
-                    batch = torch.cat([batch, *map(space(), earlier())])
-                    whose[0] = np.concatenate([whose[0], files.load_facts(run.older)["groups"]])
-                draws = max(scan.DRAWS, math.ceil(1 / level))
-                seed = derive(settings.seed, "alarm")
-                return scan.group_test(batch, held_out, known, seed, draws, groups=(whose[0], whose[1]))
+                return scan.group_test(batch, held_out, known, derive(settings.seed, "alarm"), draws, groups)
 
         batches = [scored(run.batch, None, fold).iloc[rows] for fold, rows in folds]
         references = [scored(run.labeled, with_batch, fold) for fold, _ in folds]
         changed, moved = None, None
         if settings.detect.calibration in decisions.PROMISING:
-            changed, references = _same_mix(folds, batches, references, settings)
+            changed, references = _same_mix(batches, references, settings)
         if joins:
+            centres = joint(None).candidates.known.centres
             with devices.threads(settings.pretrain.threads):
-                moved = shift.bulk(*compared_images(), joint(None).candidates.known.centres, settings.seed)
+                moved = shift.bulk(seen(run.batch), seen(run.labeled, with_batch), centres, settings.seed)
         # What a fold's members learned they do not score alike; neighbours and candidates leave the image itself out.
         learned = [
             joint(fold).learned[: len(learned_by(fold))] if joins and fold is not None else None for fold, _ in folds
@@ -185,46 +184,14 @@ def score(settings: Settings, run: RunDir) -> Done:
     return stage_records.once(run, "score", code, chosen, inputs, _writes(run), work)
 
 
-def _features(run: RunDir, images: Path, part: str | None) -> Tensor:
+def _features(run: RunDir, images: Path, part: str | None = None) -> Tensor:
     """N×D of a set, or of a part of it."""
-    whole = packed.read(run.features_of(images))
+    whole = packed.read(run.older if images == run.older else run.features_of(images))
     return (whole.rows(part) if part else whole.rows()).every().flatten(1)
 
 
-def _joint(
-    settings: Settings,
-    run: RunDir,
-    space: Space,
-    learned: np.ndarray,
-    batch: pd.DataFrame,
-    hidden: pd.DataFrame | None,
-    older: tuple[Tensor, np.ndarray] | None,
-) -> Joint:
-    """Candidates and neighbours in M: the images of the batch that the members learned, and C where it was there."""
-    train = packed.read(run.features_of(run.labeled))
-    within = [_features(run, run.batch, None)[torch.from_numpy(learned)]]
-    values = [batch["disagreement"].to_numpy()[learned]]
-    if hidden is not None:
-        within.append(_features(run, run.labeled, "calibration"))
-        values.append(hidden["disagreement"].to_numpy())
-    if older is not None:
-        within.append(older[0])
-        values.append(older[1])
-    with devices.threads(settings.pretrain.threads):
-        return Joint.of(
-            _features(run, run.labeled, "train"),
-            train.labels_of("train"),
-            torch.cat(within),
-            np.concatenate(values),
-            space,
-        )
-
-
 def _same_mix(
-    folds: Sequence[tuple[int | None, np.ndarray]],
-    batches: Sequence[pd.DataFrame],
-    references: Sequence[pd.DataFrame],
-    settings: Settings,
+    batches: Sequence[pd.DataFrame], references: Sequence[pd.DataFrame], settings: Settings
 ) -> tuple[str | None, list[pd.DataFrame]]:
     """Whether known classes come in other proportions than in C; and C, matched to them where they do."""
     whole = pd.concat(batches)
@@ -232,11 +199,11 @@ def _same_mix(
         [flags.p_values(batch["score"], known["score"]) for batch, known in zip(batches, references, strict=True)]
     )
     first = references[0]
-    seen, usual = whole["predicted"].to_numpy(), first["predicted"].to_numpy()
-    changed = shift.mix(seen, p, usual, flags.p_values(first["score"], first["score"]))
+    found, usual = whole["predicted"].to_numpy(), first["predicted"].to_numpy()
+    changed = shift.mix(found, p, usual, flags.p_values(first["score"], first["score"]))
     if changed is None:
         return None, list(references)
-    rows = shift.matched(seen, p, usual, derive(settings.seed, "mix"))
+    rows = shift.matched(found, p, usual, derive(settings.seed, "mix"))
     return changed, [known.iloc[rows] for known in references]
 
 
