@@ -64,8 +64,9 @@ def decide(sets: Sequence[Compared], settings: Settings, level: float, tested: T
     if detect.rule == "fdr" and len(sets) > 1:
         evidence = np.zeros(images)
         for compared in sets:
-            rate = FOLD_RATE * detect.fdr
-            evidence[compared.rows] = flags.e_values(compared.scores, compared.reference, rate, compared.learned)
+            evidence[compared.rows] = flags.e_values(
+                compared.scores, compared.reference, FOLD_RATE * detect.fdr, compared.learned, detect.adaptive
+            )
         flagged = flags.e_benjamini_hochberg(evidence, detect.fdr)
     else:
         for compared in sets:

@@ -70,8 +70,12 @@ def known_share(p: np.ndarray, references: int) -> float:
     """
     if not len(p) or not references:
         return 1.0
-    cut = math.ceil((references + 1) / 2) / (references + 1)
+    cut = _half(references)
     return float((1 + (p >= cut).sum()) / (len(p) * (1 - cut)))
+
+
+def _half(references: int) -> float:
+    return math.ceil((references + 1) / 2) / (references + 1)
 
 
 def images_needed_fdr(batch: int, fdr: float, flags: int = 1) -> int:
@@ -84,7 +88,13 @@ def flags_needed(batch: int, references: int, fdr: float) -> int:
     return max(math.ceil(batch / (fdr * (references + 1)) * (1 - ROUNDING)), 1)
 
 
-def e_values(scores: np.ndarray, reference: np.ndarray, fdr: float, others: np.ndarray | None = None) -> np.ndarray:
+def e_values(
+    scores: np.ndarray,
+    reference: np.ndarray,
+    fdr: float,
+    others: np.ndarray | None = None,
+    adaptive: bool = False,
+) -> np.ndarray:
     """Evidence that can be averaged over seeds and joined over folds: E[e] ≤ 1 for every known image, in whatever way
     they depend on each other (Bashari et al. 2023; Lee, Popov & Ren 2025, full-conformal e-values).
 
@@ -98,6 +108,12 @@ def e_values(scores: np.ndarray, reference: np.ndarray, fdr: float, others: np.n
     E[1{s_j ≥ T_j} (n + 1) / b(T_j)] = b(T_j) / (n + 1) · (n + 1) / b(T_j) = 1 (or 0 where no t will do). That is what
     j gets here where s_j ≥ T_j: at any t ≤ s_j, b(t) is 1 + #{i: s_i ≥ t}, and the condition is that of T.
 
+    `adaptive` divides them by the known share π of `scores`, and asks for the cut of π m instead of m images; images in
+    the lower half get nothing. E[e] is then 1 / π at most, so that the sum over the known ones is still no more than
+    there are images, which is all that e-BH needs. Proof: of j above, π looks at the bag and the others alone (as s_j
+    counts only where it is in the lower half), so E[e_j] ≤ E[1 / π] by the same lines, and that is at most
+    m / m₀ by those of `known_share`.
+
     (The lowest flagged score as T would be a look ahead, at which kind of image comes next; the sum over known images
     is then half as large again.) By itself e-BH at the same `fdr` gives the flags of Benjamini–Hochberg; of e-values
     that are averaged or joined, each is better made at a lower rate than the final one.
@@ -107,11 +123,15 @@ def e_values(scores: np.ndarray, reference: np.ndarray, fdr: float, others: np.n
         return np.zeros(0)
     cuts = np.unique(np.concatenate([batch, reference]))
     above, known = (len(kind) - np.searchsorted(np.sort(kind), cuts, side="left") for kind in (batch, reference))
-    does = (known + 1) * len(batch) <= fdr * (1 + ROUNDING) * above * (len(reference) + 1)
+    counted, share = np.ones(len(scores), bool), 1.0
+    if adaptive:
+        p = p_values(scores, reference)
+        counted, share = p < _half(len(reference)), known_share(p, len(reference))
+    does = share * (known + 1) * len(batch) <= fdr * (1 + ROUNDING) * above * (len(reference) + 1)
     if not does.any():
         return np.zeros(len(scores))
     first = int(does.argmax())
-    return (scores >= cuts[first]) * ((len(reference) + 1) / (known[first] + 1))
+    return (counted & (scores >= cuts[first])) * ((len(reference) + 1) / (known[first] + 1) / share)
 
 
 def e_benjamini_hochberg(e: np.ndarray, fdr: float) -> np.ndarray:

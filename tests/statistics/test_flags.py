@@ -179,6 +179,22 @@ def test_e_values_of_known_images_add_up_to_at_most_the_batch(known: int, novel:
         assert mean > known - 4 * error  # nothing is given away
 
 
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(("known", "novel"), [(10, 0), (15, 5), (10, 20)])
+def test_adaptive_e_values_of_known_images_add_up_to_at_most_the_batch_as_well(
+    known: int, novel: int, ties: bool
+) -> None:
+    rng, sums, plain = np.random.default_rng(7), [], []
+    for _ in range(6_000):
+        batch, reference = _batch(rng, known, novel, 2, ties), _batch(rng, 99, 0, 0, ties)
+        sums.append(float(detection.e_values(batch, reference, 0.2, adaptive=True)[novel:].sum()))
+        plain.append(float(detection.e_values(batch, reference, 0.2)[novel:].sum()))
+    mean, error = _mean_and_error(sums)
+    assert mean < known + novel + 4 * error
+    if novel > known:
+        assert mean > 1.5 * np.mean(plain), "and where much is novel that is more evidence"
+
+
 def test_e_values_averaged_over_scorings_keep_the_rate() -> None:
     rng = np.random.default_rng(6)
     wrong, found = [], []
