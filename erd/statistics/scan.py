@@ -77,7 +77,13 @@ Groups = tuple[np.ndarray, np.ndarray]  # whose image each of the batch is, and 
 
 
 def group_test(
-    batch: Tensor, calibration: Tensor, known: Known, seed: int, draws: int = DRAWS, groups: Groups | None = None
+    batch: Tensor,
+    calibration: Tensor,
+    known: Known,
+    seed: int,
+    draws: int = DRAWS,
+    groups: Groups | None = None,
+    enough: int = ENOUGH,
 ) -> float:
     """p-value of 'no group is novel', for images in the directions of a `Space`: P(p ≤ a) ≤ a if known images of the
     batch are exchangeable with C, or are within each predicted class; whole `groups` where images belong together."""
@@ -87,8 +93,8 @@ def group_test(
     as_strong = 0
     for drawn, strength in enumerate(itertools.islice(strengths, draws), 1):
         as_strong += strength >= real * (1 - 1e-6)
-        if as_strong == ENOUGH:
-            return ENOUGH / drawn
+        if as_strong == enough:
+            return enough / drawn
     return (1 + as_strong) / (draws + 1)
 
 
