@@ -106,8 +106,7 @@ def lived(jobs: list[Job], quiet: bool) -> list[Year]:
 def encoded(name: str, data: Path, place: Path) -> Path:
     kept = place / f"{name}.npz"
     if not kept.exists():
-        given = {"path": data / "waste", "largest": 224} if name == "waste" else {}
-        source = load("folder" if name == "waste" else name, None if name == "waste" else data, **given)
+        source = load("folder", None, path=data / "waste", largest=224) if name == "waste" else load(name, data)
         rng, labels = np.random.default_rng(0), np.asarray(source.train.labels)
         rows = np.concatenate(
             [rng.permutation(np.flatnonzero(labels == label))[:MOST_OF_A_CLASS] for label in np.unique(labels)]
