@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest, mannwhitneyu
 
-from erd.statistics.novelty_test import DRAWS, alarm
+from erd.statistics.novelty_test import DRAWS, Kinds, alarm
 
 few_values = st.lists(st.integers(0, 6).map(float), min_size=1, max_size=40).map(np.array)
 
@@ -105,3 +105,39 @@ def test_the_same_seed_gives_the_same_p_value() -> None:
     rng = np.random.default_rng(7)
     batch, reference = rng.random(50), rng.random(80)
     assert len({alarm(batch, reference, 1), alarm(batch, reference, 1), alarm(batch, reference, 2)}) == 2
+
+
+def _hard_class(rng: np.random.Generator, often: int, rarely: int) -> tuple[np.ndarray, np.ndarray, Kinds]:
+    """A class whose scores are higher than others', learned a week ago: often in the batch and rare in C."""
+    kinds = np.repeat([1, 0], [often, 100 - often]), np.repeat([1, 0], [rarely, 200 - rarely])
+    batch, reference = (2.0 * kind + rng.standard_normal(len(kind)) for kind in kinds)
+    return batch, reference, kinds
+
+
+def test_a_class_that_is_rare_in_c_does_not_ring_where_orders_are_compared_within_classes() -> None:
+    rng = np.random.default_rng(3)
+    drawn = [_hard_class(rng, 30, 6) for _ in range(300)]
+    plain, within = (
+        np.array(
+            [alarm(batch, known, n, 499, kinds if asked else None) for n, (batch, known, kinds) in enumerate(drawn)]
+        )
+        for asked in (False, True)
+    )
+    assert (plain <= 0.05).mean() > 0.9, "which it does without that"
+    assert kstest(within, "uniform").pvalue > 0.01
+
+
+def test_what_is_novel_rings_within_classes_too() -> None:
+    rng = np.random.default_rng(4)
+    for seed in range(20):
+        batch, known, kinds = _hard_class(rng, 30, 6)
+        batch[-12:] += 7.0  # taken for the other class
+        assert alarm(batch, known, seed, kinds=kinds) < 0.001
+
+
+def test_of_many_classes_the_rare_ones_are_compared_together() -> None:
+    rng = np.random.default_rng(5)
+    kinds = rng.integers(0, 500, 400), rng.integers(0, 500, 400)
+    batch, reference = rng.standard_normal((2, 400))
+    batch[:20] += 5.0
+    assert alarm(batch, reference, 0, kinds=kinds) < 0.001

@@ -24,7 +24,7 @@ from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Group, Ingested
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
-from erd.statistics import decisions, flags, scan, shift
+from erd.statistics import decisions, flags, novelty_test, scan, shift
 from erd.statistics import disagreement as scores_of
 from erd.statistics.candidates import Space
 from erd.statistics.joint import Joint
@@ -139,8 +139,10 @@ def score(settings: Settings, run: RunDir) -> Done:
 
         batches = [scored(run.batch, None, fold).iloc[rows] for fold, rows in folds]
         references = [scored(run.labeled, with_batch, fold) for fold, _ in folds]
-        changed, moved = None, None
+        changed, moved, p_alarm = None, None, tested()
         if settings.detect.calibration in decisions.PROMISING:
+            if p_alarm is None:
+                p_alarm = _within_classes(batches, references, settings)
             changed, references = _same_mix(batches, references, settings)
         if joins:
             centres = joint(None).candidates.known.centres
@@ -157,7 +159,7 @@ def score(settings: Settings, run: RunDir) -> Done:
             ],
             settings,
             level,
-            decisions.Tested(tested(), tested(together=True), weeks),
+            decisions.Tested(p_alarm, tested(together=True), weeks),
         )
         batch = pd.concat(batches).sort_index()
         batch.insert(2, "p_value", decision.p_value)
@@ -205,6 +207,21 @@ def _same_mix(
         return None, list(references)
     rows = shift.matched(found, p, usual, derive(settings.seed, "mix"))
     return changed, [known.iloc[rows] for known in references]
+
+
+def _within_classes(batches: Sequence[pd.DataFrame], references: Sequence[pd.DataFrame], settings: Settings) -> float:
+    """The alarm by single images: p-value of 'nothing is novel', whatever the mix of known classes is this week."""
+    seed = derive(settings.seed, "alarm")
+    found = [
+        novelty_test.alarm(
+            batch["score"].to_numpy(),
+            known["score"].to_numpy(),
+            seed,
+            kinds=(batch["predicted"].to_numpy(), known["predicted"].to_numpy()),
+        )
+        for batch, known in zip(batches, references, strict=True)
+    ]
+    return min(1.0, len(found) * min(found))
 
 
 def _groups(joint: Joint, batch: pd.DataFrame, verdict: Verdict, classes: list[str]) -> list[Group]:
