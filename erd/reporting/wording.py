@@ -305,7 +305,7 @@ def _share(verdict: Verdict) -> str:
         return ""
     between = f"{percent(verdict.novel_share_low)} to {percent(verdict.novel_share_high)}"
     least = f", at least {verdict.novel_at_least:,} of them" if verdict.novel_at_least else ""
-    return f": about {percent(verdict.novel_share)} of the images ({between}){least}"
+    return f", about {percent(verdict.novel_share)} of the images ({between}){least}"
 
 
 def _sentence(text: str) -> str:

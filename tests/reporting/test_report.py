@@ -155,7 +155,7 @@ def test_no_figure_has_more_digits_than_a_person_reads(tmp_path: Path) -> None:
     page = report.write(run).read_text() + (flagged_images.export(run) / "flagged.csv").read_text()
     assert re.findall(r"\.0*[1-9]\d{4,}", re.sub(r"base64,[^\"]+", "", page)) == []
     rows = tiers.readable(
-        pd.DataFrame({"id": ["a"], "score": np.float32([0.9987]), "p_value": [1 / 3], "flagged": [True]})
+        pd.DataFrame({"id": ["a"], "score": np.array([0.9987], np.float32), "p_value": [1 / 3], "flagged": [True]})
     )
     assert rows.to_dict("records") == [{"id": "a", "score": 0.9987, "p_value": 0.3333, "flagged": True}]
 
