@@ -17,7 +17,7 @@ from typing import Any
 
 from erd.runs.configure import settings_for
 from erd.runs.results import Week
-from erd.weekly.simulation import rows, simulate
+from erd.weekly.simulation import false_alarms, rows, simulate, weeks_until_alarm
 
 NOTICED = 0.0999  # the new class "has reached 10%", in whole images
 
@@ -52,6 +52,7 @@ def judged(told: dict[int, list[Week]]) -> dict[str, Any]:
     wrong = sum(story["wrong_flags"] for story in stories.values())
     return {
         "false_alarms": sum(story["alarms_before"] for story in stories.values()),
+        "weeks_until_alarm": [story["weeks_until_alarm"] for story in stories.values()],
         "alarm_weeks_after_10_percent": [story["weeks_to_alarm"] for story in stories.values()],
         "flags": flags,
         "precision": round(1 - wrong / flags, 4) if flags else None,
@@ -62,13 +63,11 @@ def judged(told: dict[int, list[Week]]) -> dict[str, Any]:
 
 
 def one(weeks: list[Week]) -> dict[str, Any]:
-    came = next(number for number, week in enumerate(weeks) if week.new_class_share > 0)
-    reached = next(number for number, week in enumerate(weeks) if week.new_class_share >= NOTICED)
-    rang = [number for number, week in enumerate(weeks) if week.alarm]
     last = weeks[-1].new_class_accuracy
     return {
-        "alarms_before": sum(number < came for number in rang),
-        "weeks_to_alarm": next((max(0, number - reached) for number in rang if number >= came), None),
+        "alarms_before": false_alarms(weeks),
+        "weeks_until_alarm": weeks_until_alarm(weeks),
+        "weeks_to_alarm": weeks_until_alarm(weeks, NOTICED),
         "flags": sum(week.flagged for week in weeks),
         "wrong_flags": sum(round(week.flagged * (1 - week.precision)) for week in weeks if week.precision is not None),
         "new_class_accuracy": last if last is None else round(last, 3),

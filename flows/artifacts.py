@@ -34,5 +34,5 @@ def _table(key: str, listed: pd.DataFrame, words: str) -> None:
     if listed.empty:
         return
     cut = f" The first {SHOWN} of {len(listed):,}." if len(listed) > SHOWN else ""
-    rows = listed.head(SHOWN).round({"score": 4, "p_value": 5}).to_dict("records")
+    rows = tiers.readable(listed.head(SHOWN)).to_dict("records")
     create_table_artifact(rows, key=key, description=f"{words}{cut}".strip())

@@ -11,7 +11,7 @@ from erd.cli.arguments import NewCommand, folder_of, print_table, settings_of, s
 
 # Columns of the printed history.
 COLUMNS = ("batch", "images", "alarm_p", "flagged", "flags_reviewed", "flag_precision", "looked_at", "looked_novel",
-           "audit_recall", "accuracy")  # fmt: skip
+           "audit_recall", "noticed_from", "accuracy")  # fmt: skip
 
 
 def add(command: NewCommand) -> None:
@@ -124,10 +124,10 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def sensitivity(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Known classes played as new, one after the other; the batch's report then tells what was found."""
+    """Known classes played as new, one after the other; the batch's report and the history then tell it."""
     from dataclasses import asdict
 
-    from erd.reporting import report, wording
+    from erd.reporting import history, report, wording
     from erd.runs import configure
     from erd.weekly import sensitivity as asked
 
@@ -137,6 +137,7 @@ def sensitivity(arguments: argparse.Namespace) -> dict[str, Any]:
     found = asked.measure(configure.read(run), run)
     if run.metrics.exists():
         report.write(run)
+        history.write(run.root.parent)
     if not arguments.json:
         for one in found.classes:
             print(f"{one.name}: {'at no share' if one.noticed_from is None else f'from {one.noticed_from:.0%} on'}")

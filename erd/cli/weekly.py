@@ -100,11 +100,12 @@ def simulate(arguments: argparse.Namespace) -> dict[str, Any]:
     """Weeks of a stream in which a new class appears."""
     import shutil
 
-    from erd.reporting import figures
+    from erd.reporting import figures, week_figures, wording
     from erd.runs import results
     from erd.weekly import simulation
 
     settings = settings_of(arguments)
+    year = settings.alarm.looks
     if not any(text.startswith("alarm.looks") for text in arguments.set):
         settings = settings.override({"alarm.looks": max(arguments.weeks, 1)})  # one false alarm in twenty such stories
     place = Path("simulated") / settings.scenario_name
@@ -113,14 +114,24 @@ def simulate(arguments: argparse.Namespace) -> dict[str, Any]:
     def show(week: results.Week) -> None:
         novel = f"{week.true_share:.0%} novel" if week.true_share else "nothing novel"
         rang = "ALARM" if week.alarm else "no alarm"
-        log.info("%s: %d images, %s; %s (p = %.2g), %d flagged, accuracy %.1f%%", week.week, week.images, novel, rang,
-                 week.alarm_p, week.flagged, 100 * week.accuracy)  # fmt: skip
+        flags = f"{week.flagged:,} flagged" if week.flagged else "none flagged"
+        log.info("%s: %d images, %s; %s (p = %.2g), %s, accuracy %.1f%%", week.week, week.images, novel, rang,
+                 week.alarm_p, flags, 100 * week.accuracy)  # fmt: skip
 
     told = simulation.simulate(settings, arguments.weeks, place, show)
-    figure = figures.save(figures.story(told, settings.alarm.rate / settings.alarm.looks), place / "story.png")
+    looks, waited, wrong = settings.alarm.looks, simulation.weeks_until_alarm(told), simulation.false_alarms(told)
+    figure = figures.save(week_figures.story(told, looks), place / "story.png")
     if not arguments.json:
+        print(wording.simulated(waited, wrong), wording.looks(settings.alarm.rate, looks, year), sep="\n")
         print(f"figure   {figure}")
-    return {"scenario": settings.data.scenario, "figure": figure.as_posix(), "weeks": simulation.rows(told)}
+    return {
+        "scenario": settings.data.scenario,
+        "figure": figure.as_posix(),
+        "weeks_until_alarm": waited,
+        "false_alarms": wrong,
+        "alarm_looks": looks,
+        "weeks": simulation.rows(told),
+    }
 
 
 def _summary(result: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 images. Each is one function."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from matplotlib.patches import Rectangle
 from erd.base import files
 from erd.data import packed
 from erd.runs.folder import RunDir
-from erd.runs.results import Week
 from erd.statistics import metrics
 
 KNOWN, NOVEL, NEUTRAL, FAINT = "#3b6fb6", "#d1495b", "#3c3c3c", "#9a9a9a"
@@ -72,7 +70,7 @@ def learning_curves(members: Mapping[int, History], best: Mapping[int, int], nam
         panel.set_title(f"c = {names[label]}", fontsize=9)
         panel.set_ylim(-0.02, 1.02)
         panel.set_xlim(1, max(2, len(table)))
-        _plain(panel)
+        plain(panel)
     for panel in panels[len(members) :]:
         panel.set_axis_off()
     figure.supxlabel("epoch", fontsize=9)
@@ -105,7 +103,7 @@ def score_histogram(batch: pd.DataFrame, reference: np.ndarray, cut: float) -> F
     axes.set_ylabel("images")
     axes.set_yscale("symlog", linthresh=10)
     figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
-    _plain(axes)
+    plain(axes)
     return figure
 
 
@@ -124,7 +122,7 @@ def roc(batch: pd.DataFrame) -> Figure:
     axes.set_ylabel("novel images caught")
     axes.set_aspect("equal")
     axes.legend(frameon=False, fontsize=8, loc="lower right")
-    _plain(axes)
+    plain(axes)
     return figure
 
 
@@ -143,7 +141,7 @@ def looks(batch: pd.DataFrame) -> Figure:
     axes.set_xlabel("images looked at, highest score first")
     axes.set_ylabel("novel images found")
     axes.legend(frameon=False, fontsize=8, loc="lower right")
-    _plain(axes)
+    plain(axes)
     return figure
 
 
@@ -164,7 +162,7 @@ def sheet(run: RunDir, batch: pd.DataFrame) -> Figure:
         middle, lowest = (number % columns + 0.5) * 0.95, 0.4 + (number // columns + 1) * 1.15 - 0.08
         left, above = middle - wide / 2, lowest - high
         axes.imshow(
-            image, cmap="gray", vmin=0, vmax=255, interpolation="nearest", extent=(left, left + wide, lowest, above)
+            image, cmap="gray", vmin=0, vmax=255, interpolation="bicubic", extent=(left, left + wide, lowest, above)
         )
         colour = {"known": KNOWN, "novel": NOVEL}.get(entry.get("truth", ""), FAINT)
         axes.add_patch(Rectangle((left, above), wide, high, fill=False, color=colour, linewidth=2.2))
@@ -176,97 +174,11 @@ def sheet(run: RunDir, batch: pd.DataFrame) -> Figure:
     return figure
 
 
-def story(weeks: Sequence[Week], level: float) -> Figure:
-    """A simulated stream, week by week: what came in, whether the alarm rang, what was flagged, what is known."""
-    figure = Figure(figsize=(7.2, 7.4), layout="constrained")
-    mixture, alarms, flags, known = figure.subplots(4, 1, sharex=True)
-    table = pd.DataFrame([asdict(week) for week in weeks])
-    week = np.arange(1, len(table) + 1)
-
-    learned = table["new_class_share"] - table["true_share"]
-    mixture.bar(week, 100 * table["true_share"], color=NOVEL, label="new class, not yet known")
-    mixture.bar(week, 100 * learned, bottom=100 * table["true_share"], color=KNOWN, label="new class, known by now")
-    mixture.set_ylabel("% of the images")
-
-    _alarms(alarms, week, table, level)
-
-    right = (table["flagged"] * table["precision"].astype(float).fillna(0)).round()
-    flags.bar(week, right, color=NOVEL, label="flagged, novel")
-    flags.bar(week, table["flagged"] - right, bottom=right, color=KNOWN, label="flagged, known")
-    flags.plot(week, (table["true_share"] * table["images"]).round(), "_", color=NEUTRAL, markersize=14, label="novel")
-    for number, row in zip(week, table.to_dict("records"), strict=True):
-        if row["flagged"] and row["recall"] is not None and row["precision"] is not None:
-            text = f"{row['precision']:.0%} right\n{row['recall']:.0%} found"
-            flags.annotate(text, (number, row["flagged"]), (0, 2), textcoords="offset points", ha="center", fontsize=7)
-    flags.margins(y=0.25)
-    flags.set_ylabel("images")
-
-    known.plot(week, 100 * table["accuracy"], "o-", color=NEUTRAL, label="all images of the week")
-    known.plot(week, 100 * table["new_class_accuracy"].astype(float), "o-", color=KNOWN, label="the new class")
-    known.set(ylabel="classifier right, %", xlabel="week", ylim=(0, 104), xticks=week)
-    _legends(mixture, alarms, flags, known)
-    return figure
-
-
-def history(weeks: Sequence[Mapping[str, object]]) -> Figure:
-    """The batches of a stream, one after another: alarm, flags, what experts said of them, the classifier."""
-    figure = Figure(figsize=(7.2, 7.4), layout="constrained")
-    alarms, flags, rates, known = figure.subplots(4, 1, sharex=True)
-    reviewed = ("flags_reviewed", "flag_precision", "audit_recall", "audit_false_positives", "accuracy_before")
-    table = pd.DataFrame(weeks).reindex(columns=[*weeks[0], *(name for name in reviewed if name not in weeks[0])])
-    figures = {name: table[name].astype(float) for name in ("images", "flagged", "accuracy", *reviewed)}
-    week = np.arange(1, len(table) + 1)
-
-    _alarms(alarms, week, table, float(table["alarm_level"].iloc[-1]))
-
-    looked_at = figures["flags_reviewed"].fillna(0)
-    right = (looked_at * figures["flag_precision"].fillna(0)).round()
-    flags.bar(week, right, color=NOVEL, label="flagged, novel")
-    flags.bar(week, looked_at - right, bottom=right, color=KNOWN, label="flagged, known")
-    flags.bar(week, figures["flagged"] - looked_at, bottom=looked_at, color="#d5d5d5", label="flagged, not looked at")
-    flags.set_ylabel("images")
-
-    rates.plot(week, 100 * figures["flag_precision"], "o-", color=NOVEL, label="of the flags, novel")
-    rates.plot(week, 100 * figures["audit_recall"], "s--", color=NEUTRAL, label="audit: novel, flagged")
-    rates.plot(week, 100 * figures["audit_false_positives"], "^:", color=KNOWN, label="audit: known, flagged")
-    rates.set(ylabel="%, by experts", ylim=(-4, 104))
-
-    known.plot(week, 100 * figures["accuracy_before"], "o--", color=FAINT, label="the classifier before")
-    known.plot(week, 100 * figures["accuracy"], "o-", color=KNOWN, label="the week's classifier")
-    known.set(ylabel="classifier right, %")
-    turned = {"rotation": 45, "ha": "right"} if len(table) > 5 else {}
-    known.set_xticks(week, table["batch"], **turned)
-    _legends(alarms, flags, rates, known)
-    return figure
-
-
-def _alarms(axes: Axes, week: np.ndarray, table: pd.DataFrame, level: float) -> None:
-    """The alarm's p-values, and which of them rang."""
-    rang, p = table["alarm"].to_numpy(bool), table["alarm_p"].to_numpy(float)
-    axes.axhline(level, color=FAINT, linestyle=":", label="rings below")
-    axes.plot(week, p, color=NEUTRAL, linewidth=1)
-    axes.plot(week[~rang], p[~rang], "o", color=NEUTRAL, label="no alarm")
-    axes.plot(week[rang], p[rang], "o", color=NOVEL, label="alarm")
-    together = table.get("weeks_p", pd.Series(dtype=float)).astype(float).to_numpy()
-    if np.isfinite(together).any():
-        over = together <= table["alarm_level"].to_numpy(float)
-        for chosen, colour, text in ((~over, NEUTRAL, "weeks together"), (over, NOVEL, "… alarm")):
-            axes.plot(week[chosen], together[chosen], "s", color=colour, fillstyle="none", label=text)
-    axes.set_yscale("log")
-    axes.set_ylabel("alarm, p-value")
-
-
-def _legends(*panels: Axes) -> None:
-    for panel in panels:
-        panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        _plain(panel)
-
-
 def _showable(image: torch.Tensor) -> np.ndarray:
     return image.squeeze().numpy()
 
 
-def _plain(axes: Axes) -> None:
+def plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
 

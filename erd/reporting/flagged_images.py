@@ -25,7 +25,7 @@ def export(run: RunDir) -> Path:
     names = [f"{number:04}.png" for number in range(1, len(chosen) + 1)]
     for row, name in zip(chosen.index, names, strict=True):
         Image.fromarray(images[row].squeeze().numpy()).save(draft / name)
-    listing = chosen[["id", "score", "p_value", "flagged", "predicted", "wrong_at_most"]]
+    listing = tiers.readable(chosen)[["id", "score", "p_value", "flagged", "predicted", "wrong_at_most"]]
     with files.replacing(draft / "flagged.csv") as path:
         listing.assign(file=names).to_csv(path, index=False)
     shutil.rmtree(folder, ignore_errors=True)

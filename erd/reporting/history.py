@@ -6,6 +6,7 @@ write()              # runs/history.html: all batches of the workspace, in the o
 
 import io
 import itertools
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,16 @@ import numpy as np
 
 from erd.base import files
 from erd.base.errors import UserError
-from erd.reporting import html
+from erd.reporting import html, wording
 from erd.runs import configure, stage_records
 from erd.runs.answers import KINDS, Answers, agreed, audited
 from erd.runs.folder import HISTORY, RUNS, RunDir
-from erd.runs.results import ClassAccuracy, Ingested, Metrics
+from erd.runs.results import ClassAccuracy, Ingested, Metrics, Sensitivity
 
 # Of the verdict, for each week.
 SHOWN = ("flagged", "alarm_p", "alarm", "alarm_level", "weeks_p", "weeks_alarm", "novel_share", "look_at",
          "look_at_least")  # fmt: skip
+NOTHING = "–"
 ENOUGH = 8  # audited known images; with fewer their p-values say nothing about drift
 
 
@@ -81,6 +83,7 @@ def weeks(runs: Path = RUNS) -> list[dict[str, Any]]:
         try:
             settings, metrics, classes = configure.read(run), Metrics.read(run), len(Ingested.read(run).classes)
             found, scored = ClassAccuracy.read(run), stage_records.read(run, "score")
+            asked = Sensitivity.read(run)
         except UserError:  # damaged, or by another version
             continue
         if scored is None:
@@ -96,6 +99,7 @@ def weeks(runs: Path = RUNS) -> list[dict[str, Any]]:
                 "accuracy": found.accuracy if found else metrics.val_accuracy,
                 "accuracy_before": found.accuracy_before if found else None,
                 "classes": classes,
+                **({"noticed_from": asked.noticed_from} if asked else {}),
                 **(retrospect(run) if run.answers.exists() else {}),
             }
         )
@@ -104,19 +108,17 @@ def weeks(runs: Path = RUNS) -> list[dict[str, Any]]:
 
 def write(runs: Path = RUNS) -> Path:
     """The page; it needs no network and no other file."""
-    from erd.reporting import figures
+    from erd.reporting import week_figures
 
     streams = []
     rows = sorted(weeks(runs), key=lambda row: row["stream"])  # stable: in time within a stream
     for name, found in itertools.groupby(rows, key=lambda row: row["stream"]):
         listed = list(found)
         buffer = io.BytesIO()
-        figures.history(listed).savefig(buffer, format="png", dpi=130)
+        week_figures.history(listed).savefig(buffer, format="png", dpi=130)
         picture = html.embedded(buffer.getvalue())
-        streams.append({"name": name, "weeks": listed[::-1], "picture": picture, "words": words(listed)})
-    page = html.template("history.html").render(
-        streams=streams, day=lambda at: f"{datetime.fromisoformat(at):%Y-%m-%d}"
-    )
+        streams.append({"name": name, "picture": picture, "words": words(listed), **_table(listed[::-1])})
+    page = html.template("history.html").render(streams=streams)
     place = runs / HISTORY.name
     with files.replacing(place) as draft:
         draft.write_text(page, encoding="utf-8")
@@ -126,19 +128,21 @@ def write(runs: Path = RUNS) -> Path:
 def words(rows: list[dict[str, Any]]) -> list[str]:
     """What the weeks say together, in sentences."""
     rang = sum(bool(row["alarm"] or row["weeks_alarm"]) for row in rows)
-    said = [f"{len(rows):,} batches, {rang:,} with an alarm."]
+    said = [f"{_many(len(rows), 'batch', 'batches')}, {rang:,} with an alarm."]
     flags = sum(row.get("flags_reviewed") or 0 for row in rows)
     right = sum(round(row["flag_precision"] * row["flags_reviewed"]) for row in rows if row.get("flags_reviewed"))
     if flags:
-        said.append(f"Of {flags:,} flagged images that experts looked at, {right:,} were novel ({right / flags:.0%}).")
+        said.append(f"Of {flags:,} flagged images that experts looked at, {_were(right)} novel ({right / flags:.0%}).")
     below = sum(row.get("looked_at") or 0 for row in rows) - flags
     if below:
         found = sum(row.get("looked_novel") or 0 for row in rows) - right
-        said.append(f"Of {below:,} that were not flagged but worth a look, {found:,} were novel ({found / below:.0%}).")
+        said.append(f"Of {below:,} that were not flagged but worth a look, {_were(found)} novel ({found / below:.0%}).")
     drawn = sum(row.get("audit_novel") or 0 for row in rows)
     if drawn:
         caught = sum(round(row["audit_recall"] * row["audit_novel"]) for row in rows if row.get("audit_novel"))
-        said.append(f"Of {drawn:,} novel images in the audits, {caught:,} were flagged ({caught / drawn:.0%}).")
+        said.append(f"Of {drawn:,} novel images in the audits, {_were(caught)} flagged ({caught / drawn:.0%}).")
+    if asked := [row for row in rows if "noticed_from" in row]:
+        said.append(f"{asked[-1]['batch']}: {wording.sensitivity(asked[-1]['noticed_from'])}")
     tested = [row["drift_p"] for row in rows if row.get("drift_p") is not None]
     if tested:
         worst = min(1.0, min(tested) * len(tested))
@@ -151,5 +155,66 @@ def words(rows: list[dict[str, Any]]) -> list[str]:
     return said
 
 
+def _table(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The cells of the page's table; columns of which nothing is known in any week are left out."""
+    cells = [{heading: text(row) for heading, text in COLUMNS.items()} for row in rows]
+    headings = [heading for heading in COLUMNS if any(row[heading] != NOTHING for row in cells)]
+    return {"headings": headings, "weeks": [row | {"cells": cell} for row, cell in zip(rows, cells, strict=True)]}
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
+
+
+def _were(count: int) -> str:
+    return f"{count:,} {'was' if count == 1 else 'were'}"
+
+
 def _share(found: list[bool]) -> float | None:
     return float(np.mean(found)) if found else None
+
+
+def _percent(name: str, digits: int = 0) -> Callable[[dict[str, Any]], str]:
+    return lambda row: NOTHING if row.get(name) is None else f"{row[name]:.{digits}%}"
+
+
+def _count(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: NOTHING if row.get(name) is None else f"{row[name]:,}"
+
+
+def _chance(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: NOTHING if row.get(name) is None else wording.chance(row[name])
+
+
+def _alarm(row: dict[str, Any]) -> str:
+    return "rang" if row["alarm"] else "rang over weeks" if row["weeks_alarm"] else "quiet"
+
+
+def _noticed(row: dict[str, Any]) -> str:
+    if "noticed_from" not in row:
+        return NOTHING
+    return "not seen at any" if row["noticed_from"] is None else f"from {wording.percent(row['noticed_from'])} on"
+
+
+def _caught(row: dict[str, Any]) -> str:
+    return f"{row['audit_recall']:.0%} of {row['audit_novel']:,}" if row.get("audit_novel") else NOTHING
+
+
+COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {  # heading → what of a week stands below it
+    "scored": lambda row: f"{datetime.fromisoformat(row['scored']):%Y-%m-%d}",
+    "images": _count("images"),
+    "alarm": _alarm,
+    "by chance": _chance("alarm_p"),
+    "weeks together": _chance("weeks_p"),
+    "flagged": _count("flagged"),
+    "of these looked at": _count("flags_reviewed"),
+    "right": _percent("flag_precision"),
+    "looked at in all": _count("looked_at"),
+    "of these novel": _count("looked_novel"),
+    "audited": _count("audited"),
+    "novel ones caught": _caught,
+    "drift": _chance("drift_p"),
+    "a new class noticed": _noticed,
+    "accuracy": _percent("accuracy", 1),
+    "before": _percent("accuracy_before", 1),
+}

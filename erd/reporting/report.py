@@ -1,21 +1,29 @@
-"""report.html: what a batch brought, on one page that needs no network and no other file."""
+"""report.html: what a batch brought, on one page that needs no network and no other file.
 
+Its first screen is for those who know the images; what only engineers can read is folded in at the end.
+"""
+
+import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 
 from erd.base import files
-from erd.data import packed
+from erd.base.version import VERSION
+from erd.data import inbox, packed
 from erd.reporting import html, tiers, wording
-from erd.runs import configure
+from erd.runs import configure, stage_records
 from erd.runs.folder import RunDir
-from erd.runs.results import ClassAccuracy, Decided, Group, Metrics
+from erd.runs.results import ClassAccuracy, Decided, Encoded, Metrics
+from erd.settings.schema import Settings
 
 SHOWN = 100  # pictures of the most novel images, and rows of a table; all are in scores.parquet
-OF_GROUP = 8  # pictures of a candidate class
-FIGURES = {
-    "most_novel": "The images on which the members disagree most",
+AT_ONCE = 24  # of these pictures are seen without unfolding the others
+OF_GROUP = 8  # of a candidate class
+FIGURES = {  # for the engineer
     "scores": "Scores of the batch, and of known images for comparison",
     "learning_curves": "How the members learned",
     "roc": "Novel images caught against known images flagged wrongly",
@@ -26,50 +34,104 @@ FIGURES = {
 def write(run: RunDir) -> Path:
     metrics, settings = Metrics.read(run), configure.read(run)
     aside = pd.read_csv(run.quarantine)
-    listed = tiers.shown(run)
-    groups = Decided.read(run).groups if run.decision.exists() else []
+    shown = tiers.shown(run)
+    learned = ClassAccuracy.read(run)
+    groups, noticed = _groups(run, settings), wording.noticed(run)
+    look_alikes = groups[0]["images"] if groups and groups[0]["sure"] else 0
+    steps = wording.advice(metrics, look_alikes)
+    if wording.quiet(metrics) and not noticed and Encoded.read(run).encoder:
+        steps.append(wording.unasked(metrics))
+    notes = [*wording.findings(metrics, numbers=False), wording.worse(learned)]
     page = html.template("report.html").render(
-        headline=wording.headline(metrics),
-        quiet=not (metrics.verdict.worth_looking or wording.rich(metrics)),
-        alarm=wording.alarm(metrics),
-        findings=wording.findings(metrics),
-        noticed=wording.noticed(run),
+        title=wording.title(metrics, look_alikes),
+        scored=_scored(run),
+        quiet=wording.quiet(metrics),
+        alarm=wording.alarm(metrics, numbers=False),
+        promised=wording.promised(metrics),
+        notes=[note for note in notes if note],
+        noticed=noticed,
         worth_a_look=wording.worth_a_look(metrics, settings.detect.confidence),
         last_good=wording.last_good(metrics),
-        flags=wording.flags(metrics),
         confidence=settings.detect.confidence,
         metrics=metrics.flat(),
-        figures={
-            name: {"title": title, "data": html.embedded(path.read_bytes())}
+        figures=[
+            {"title": title, "data": html.embedded(path.read_bytes())}
             for name, title in FIGURES.items()
             if (path := run.figures / f"{name}.png").exists()
-        },
-        learned=ClassAccuracy.read(run),
-        next=wording.advice(metrics),
-        listed=_with_pictures(listed.head(SHOWN), run),
-        more=max(len(listed) - SHOWN, 0),
-        groups=[
-            {"words": wording.group(found.images, found.at_least, found.like), "listed": _of_group(found, run)}
-            for found in groups
         ],
+        learned=learned,
+        next=steps,
+        listed=_with_pictures(shown.head(SHOWN), run, settings),
+        at_once=AT_ONCE,
+        of_group=OF_GROUP,
+        more=max(len(shown) - SHOWN, 0),
+        groups=groups,
         aside=aside.head(SHOWN).to_dict("records"),
         set_aside=len(aside),
+        tests=[wording.alarm(metrics), *wording.findings(metrics)],
+        facts=_facts(run, metrics, settings),
     )
     with files.replacing(run.report) as draft:
         draft.write_text(page, encoding="utf-8")
     return run.report
 
 
-def _of_group(found: Group, run: RunDir) -> list[dict[str, Any]]:
-    """Its first images; they are named as in scores.parquet."""
-    table = files.load_table(run.scores)
-    chosen = table[table["id"].isin(found.ids)]
-    return _with_pictures(chosen.iloc[tiers.order(chosen)[:OF_GROUP]], run)
+def _groups(run: RunDir, settings: Settings) -> list[dict[str, Any]]:
+    """Candidate classes with their images, the strongest first; they are named as in scores.parquet."""
+    if not run.decision.exists():
+        return []
+    table, groups = files.load_table(run.scores), []
+    for found in Decided.read(run).groups:
+        rows = table[table["id"].isin(found.ids)]
+        listed = _with_pictures(rows.iloc[tiers.order(rows)[:SHOWN]], run, settings)
+        words = wording.group(found.images, found.at_least, found.like)
+        groups.append({"images": found.images, "sure": found.at_least > 0, "words": words, "listed": listed})
+    return groups
 
 
-def _with_pictures(listed: pd.DataFrame, run: RunDir) -> list[dict[str, Any]]:
-    images = packed.read(run.batch).images
+def _with_pictures(listed: pd.DataFrame, run: RunDir, settings: Settings) -> list[dict[str, Any]]:
+    images, known = packed.read(run.batch).images, files.load_table(packed.manifest(run.batch))
     return [
-        row._asdict() | {"picture": html.embedded(html.png(images[int(row.Index)].squeeze().numpy()))}
+        row._asdict()
+        | {
+            "picture": html.picture(images[int(row.Index)].numpy()),
+            "original": _original(known.iloc[int(row.Index)], run, settings),
+        }
         for row in listed.itertuples()
     ]
+
+
+def _original(entry: pd.Series, run: RunDir, settings: Settings) -> str | None:
+    """Where the file of an image is, seen from the report; None where nobody knows, or it is another one by now."""
+    if not settings.data.inbox or "file" not in entry or "sha256" not in entry:
+        return None
+    path = inbox.original(Path(settings.data.inbox), entry["file"], entry["sha256"])
+    return None if path is None else quote(Path(os.path.relpath(path, run.root.resolve())).as_posix())
+
+
+def _scored(run: RunDir) -> str:
+    record = stage_records.read(run, "score")
+    return "" if record is None else f"{datetime.fromisoformat(record.finished):%-d %B %Y}"
+
+
+def _facts(run: RunDir, metrics: Metrics, settings: Settings) -> dict[str, str]:
+    """What made the report, for those who want to make it again."""
+    images, seen = packed.read(run.batch).images, Encoded.read(run)
+    tracked = files.load_json_if_whole(run.tracked) or {}
+    detect, high, wide = settings.detect, *images.shape[1:3]
+    rates = {"fdr": f"false discovery rate {detect.fdr:g}", "fpr": f"false-positive rate {detect.fpr:g}",
+             "catch": f"catch {detect.catch:.0%}"}  # fmt: skip
+    record = stage_records.read(run, "score")
+    facts = {
+        "scored": f"{datetime.fromisoformat(record.finished):%Y-%m-%d %H:%M %Z}" if record else "",
+        "batch": f"{run.batch_name}, scenario {metrics.scenario}",
+        "run in MLflow": tracked.get("run_id") or "",
+        "erd": VERSION,
+        "images": f"{high}×{wide} pixels, {'colour' if images.ndim == 4 and images.shape[3] == 3 else 'grey'}",
+        "net": f"{settings.model.net}, {metrics.members} members",
+        "encoder": f"{seen.encoder}, shown {seen.input_size}×{seen.input_size} pixels" if seen.encoder else "none",
+        "parts": ", ".join(f"{name} {size:,}" for name, size in metrics.sizes.items() if size),
+        "flags": f"{rates[detect.rule]}, calibration {detect.calibration}",
+        "seed": str(settings.seed),
+    }
+    return {name: value for name, value in facts.items() if value}

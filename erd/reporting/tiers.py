@@ -34,3 +34,9 @@ def worth_a_look(run: RunDir) -> pd.DataFrame:
 
 def flagged(run: RunDir) -> pd.DataFrame:
     return shown(run).query("flagged")
+
+
+def readable(listed: pd.DataFrame) -> pd.DataFrame:
+    """With figures of four digits, for tables that people read: what is stored has sixteen."""
+    figures = listed.select_dtypes("floating")
+    return listed.assign(**{name: [float(f"{value:.4g}") for value in figures[name]] for name in figures})

@@ -207,7 +207,9 @@ class Week:
     images: int
     true_share: float  # of images whose class the classifier has not learned
     alarm_p: float
-    alarm: bool
+    alarm: bool  # of this week, or of the weeks together
+    alarm_level: float
+    weeks_p: float | None
     flagged: int
     precision: float | None  # of the flags; None without any
     recall: float | None  # of the novel images; None without any

@@ -5,8 +5,9 @@ Everything is done as users do it: images lie in an inbox as files, the stages r
 review's own file, `incorporate` adds them. Only the truth is kept apart, here.
 """
 
+import itertools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -150,6 +151,8 @@ def _told(run: RunDir, week: str, truth: dict[str, str], new: str, verdict: Verd
         true_share=float(novel.mean()),
         alarm_p=verdict.alarm_p,
         alarm=verdict.rings,
+        alarm_level=verdict.alarm_level,
+        weeks_p=verdict.weeks_p,
         flagged=int(flagged.sum()),
         precision=float(novel[flagged].mean()) if flagged.any() else None,
         recall=float(flagged[novel].mean()) if novel.any() else None,
@@ -173,6 +176,21 @@ def _answer(run: RunDir, truth: dict[str, str], verdict: Verdict, settings: Sett
         for which, ids in (("flagged", scores["id"].head(look)), ("audit", audit))
         for image in ids
     )
+
+
+def weeks_until_alarm(told: Sequence[Week], share: float = 0.0) -> int | None:
+    """Weeks from the one in which the new class comes, or first has that share of the images, to the first alarm that
+    it can have rung; 0 is the same week. None where no alarm followed, or there was never so much of it."""
+    come = [number for number, week in enumerate(told) if week.new_class_share > 0]
+    reached = [number for number in come if told[number].new_class_share >= share]
+    rang = [number for number, week in enumerate(told) if week.alarm and come and number >= come[0]]
+    return max(0, rang[0] - reached[0]) if rang and reached else None
+
+
+def false_alarms(told: Sequence[Week]) -> int:
+    """Alarms before there was anything to ring for."""
+    before = itertools.takewhile(lambda week: not week.new_class_share, told)
+    return sum(week.alarm for week in before)
 
 
 def rows(told: list[Week]) -> list[dict[str, object]]:

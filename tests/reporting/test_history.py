@@ -7,11 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from batches_to_review import make
+from matplotlib.axes import Axes
 
 from erd.base import files
-from erd.reporting import history
+from erd.reporting import history, week_figures
 from erd.runs.answers import Answer, Answers
 from erd.runs.folder import RunDir
+from erd.runs.results import Sensitivity
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ def test_the_page_shows_the_weeks_in_order_with_what_experts_said(tmp_path: Path
     assert [week["batch"] for week in found] == ["2026-W45", "2026-W46"]
     assert (found[1]["flags_reviewed"], found[1]["flag_precision"]) == (2, 0.5)
     assert "2 batches, 1 with an alarm." in page
-    assert "Of 2 flagged images that experts looked at, 1 were novel (50%)." in page
+    assert "Of 2 flagged images that experts looked at, 1 was novel (50%)." in page
     assert page.index("2026-W46</") < page.index("2026-W45</"), "the latest first"
     assert re.search(r'src="data:image/png;base64,\w', page), "and the picture"
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', page), "it needs no network"
@@ -110,10 +112,63 @@ def test_the_page_says_what_was_found_below_the_flags_and_when_weeks_rang_togeth
     say(run, 0, "digit 7")
     say(run, 1, None, kind="not-novel")
     page = history.write(tmp_path / "runs").read_text()
-    assert "1 batches, 1 with an alarm." in page
+    assert "1 batch, 1 with an alarm." in page
     assert "rang over weeks" in page
-    assert "Of 2 that were not flagged but worth a look, 1 were novel (50%)." in page
+    assert "Of 2 that were not flagged but worth a look, 1 was novel (50%)." in page
     assert "flagged images that experts looked at" not in page, "there was none"
+
+
+def panels(runs: Path) -> list[Axes]:
+    return week_figures.history(history.weeks(runs)).axes
+
+
+def test_what_nobody_has_measured_is_neither_drawn_nor_a_column(tmp_path: Path) -> None:
+    run = in_history(make(tmp_path, flagged=0), "2026-11-16T03:00:00+00:00", alarm=False, alarm_p=0.4)
+    drawn = [panel.get_ylabel() for panel in panels(tmp_path / "runs")]
+    assert drawn == ["happens by chance", "classifier right, %"]
+    page = history.write(tmp_path / "runs").read_text()
+    table = page[page.index("<table>") : page.index("</table>")]
+    assert [name for name in ("audited", "drift", "a new class noticed", "before") if name in table] == []
+    say(run, 0, "digit 7")
+    assert [panel.get_ylabel() for panel in panels(tmp_path / "runs")][1] == "images", "found below the flags"
+
+
+def test_shares_end_at_a_hundred_and_counts_are_whole(tmp_path: Path) -> None:
+    run = in_history(make(tmp_path, flagged=2), "2026-11-16T03:00:00+00:00", val_accuracy=1.0)
+    say(run, np.flatnonzero(pd.read_parquet(run.scores)["flagged"])[0], "digit 7")
+    by_name = {panel.get_ylabel(): panel for panel in panels(tmp_path / "runs")}
+    for name, panel in by_name.items():
+        if "%" in name:
+            assert panel.get_ylim()[1] == 100
+            assert panel.get_ylim()[0] >= 0
+    assert all(float(tick).is_integer() for tick in by_name["images"].get_yticks())
+
+
+def test_both_alarms_are_drawn_against_the_level(tmp_path: Path) -> None:
+    in_history(make(tmp_path, name="2026-W45"), "2026-11-09T03:00:00+00:00", alarm=False, alarm_p=0.4)
+    together = {"weeks": 2, "weeks_p": 0.0004, "weeks_alarm": True}
+    in_history(make(tmp_path, name="2026-W46"), "2026-11-16T03:00:00+00:00", alarm=False, alarm_p=0.03, **together)
+    evidence = panels(tmp_path / "runs")[0]
+    lines = {str(line.get_label()): np.asarray(line.get_ydata(), float) for line in evidence.lines}
+    assert lines["this week alone"].tolist() == [0.4, 0.03]
+    assert lines["weeks together"][1] == lines["weeks together: alarm"][0] == 0.0004
+    assert "this week alone: alarm" not in lines
+    assert evidence.get_ylim()[0] > evidence.get_ylim()[1], "the stronger, the higher"
+    page = history.write(tmp_path / "runs").read_text()
+    assert "<td>1 in 33</td>" in page
+    assert "<td>1 in 2,500</td>" in page
+
+
+def test_what_a_quiet_week_was_worth_is_told_where_it_was_measured(tmp_path: Path) -> None:
+    run = in_history(make(tmp_path, name="2026-W45"), "2026-11-09T03:00:00+00:00")
+    Sensitivity(0.05, []).write(run)
+    in_history(make(tmp_path, name="2026-W46"), "2026-11-16T03:00:00+00:00")
+    page = history.write(tmp_path / "runs").read_text()
+    assert "2026-W45: A class like those you know would have been noticed from about 5% of the batch on" in page
+    assert page.count("<td>from 5% on</td>") == 1
+    assert "% of the batch" in [panel.get_ylabel() for panel in panels(tmp_path / "runs")]
+    Sensitivity(None, []).write(run)
+    assert "not seen at any" in history.write(tmp_path / "runs").read_text()
 
 
 def test_without_a_run_the_page_says_what_to_do(tmp_path: Path) -> None:

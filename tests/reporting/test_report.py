@@ -1,8 +1,12 @@
 """What a reader of report.html sees of the two tiers, and what the experts get as files."""
 
+import base64
+import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
@@ -11,11 +15,14 @@ from batches_to_review import make, most_novel
 from PIL import Image
 
 from erd.base import files
+from erd.base.version import VERSION
 from erd.data import packed
 from erd.reporting import flagged_images, report, tiers
 from erd.runs.folder import RunDir
-from erd.runs.results import Decided, Group, Metrics, Sensitivity
+from erd.runs.results import ClassAccuracy, Decided, Group, Metrics, Sensitivity
+from erd.statistics.metrics import Detection
 
+WHEN = "2026-11-16T03:00:00+00:00"
 LOOK: dict[str, Any] = {"look_at_novel": 24.6, "look_at_least": 19, "last_good": 27}
 
 
@@ -34,7 +41,16 @@ def pictured(page: str) -> list[str]:
 
 
 def flagged(page: str) -> list[str]:
-    return re.findall(r'<li class="flagged"><img alt="([^"]+)"', page)
+    return re.findall(r'<li class="flagged">[^\n]*?<img alt="([^"]+)"', page)
+
+
+def first_screen(page: str) -> str:
+    """All above the first pictures, without the style sheet."""
+    return page[page.index("</style>") : page.index('<ul class="images')]
+
+
+def folded(page: str) -> str:
+    return page[page.index("<summary>For the engineer</summary>") :]
 
 
 def test_without_flags_the_budgets_images_are_shown_with_a_line_after_the_last_good_one(tmp_path: Path) -> None:
@@ -55,7 +71,7 @@ def test_without_flags_the_budgets_images_are_shown_with_a_line_after_the_last_g
 def test_flagged_images_are_marked_and_shown_once(tmp_path: Path) -> None:
     run = scored(tmp_path, flagged=12, budget=40, **LOOK)
     page = report.write(run).read_text()
-    assert "The 12 flagged images come first below" in page
+    assert "The 12 flagged images come first, with a red frame." in page
     assert "Of the 12 flagged images at most 3 are known after all" in page
     assert pictured(page) == ids(run)[:40]
     assert flagged(page) == ids(run)[:12]
@@ -88,7 +104,8 @@ def test_findings_stand_near_the_top_and_candidates_have_their_pictures(tmp_path
     note = page.index('<p class="note">The mix of known classes has changed: &lt;b&gt;more')
     assert note < page.index("What to do next")
     after = page[page.index("3 look-alikes, unlike anything labelled, nearest to “digit 3”; at least 2") :]
-    assert pictured(after) == chosen
+    assert pictured(after[: after.index("</ul>")]) == chosen
+    assert pictured(after)[3:] == ids(run)[:20], "and then the list"
     assert "Even a tenth of the batch" in page[page.index("How sure") :]
 
 
@@ -98,6 +115,92 @@ def test_where_nearly_all_images_have_moved_no_bound_is_given(tmp_path: Path) ->
     assert '<p class="note">Nearly all have moved.</p>' in page
     assert "are known after all" not in page
     assert 'class="edge"' not in page
+
+
+MACHINE_WORDS = ("train:", "finetune", "detect.", "calibration", "AUROC", "p = ", "false discovery", "validation")
+
+
+def test_machine_words_are_folded_away_for_the_engineer(tmp_path: Path) -> None:
+    run = scored(tmp_path, flagged=12, weeks=4, weeks_p=0.0002, weeks_alarm=True, **LOOK)
+    warnings = [
+        "train: 1,400 images instead of 1,800: 400 to calibration",
+        "add labelled images, or set detect.rule=fpr",
+    ]
+    metrics = replace(
+        Metrics.read(run), warnings=warnings, on_batch=Detection(auroc=0.93123, p50=0.9, realised_fdr=0.1)
+    )
+    metrics.write(run)
+    files.save_json(run.record("score"), {"key": "", "outputs": {}, "started": WHEN, "finished": WHEN})
+    files.save_json(run.tracked, {"run_id": "f00d"})
+    page = report.write(run).read_text()
+    assert not [word for word in MACHINE_WORDS if word in first_screen(page)]
+    assert "16 November 2026" in first_screen(page)
+    for fact in (
+        *warnings,
+        "p = 1e-06",
+        "AUROC 0.931",
+        VERSION,
+        "2026-11-16 03:00 UTC",
+        "f00d",
+        "8×8 pixels, grey",
+        "net",
+    ):
+        assert fact in folded(page), fact
+        assert fact == "net" or fact not in page[: page.index("For the engineer")], fact
+
+
+def test_no_figure_has_more_digits_than_a_person_reads(tmp_path: Path) -> None:
+    run = scored(tmp_path, alarm_p=0.00012345678, novel_share=0.123456789, **LOOK)
+    replace(Metrics.read(run), val_accuracy=0.9987000226974487).write(run)
+    page = report.write(run).read_text() + (flagged_images.export(run) / "flagged.csv").read_text()
+    assert re.findall(r"\.0*[1-9]\d{4,}", re.sub(r"base64,[^\"]+", "", page)) == []
+    rows = tiers.readable(
+        pd.DataFrame({"id": ["a"], "score": np.array([0.9987], np.float32), "p_value": [1 / 3], "flagged": [True]})
+    )
+    assert rows.to_dict("records") == [{"id": "a", "score": 0.9987, "p_value": 0.3333, "flagged": True}]
+
+
+def test_a_weak_classifier_is_warned_of_where_it_is_seen_first(tmp_path: Path) -> None:
+    run = scored(tmp_path, flagged=0, look_at_novel=0.0)
+    assert 'class="note"' not in report.write(run).read_text()
+    replace(Metrics.read(run), val_accuracy=0.64).write(run)
+    ClassAccuracy("2026-W45", [], 310, 0.7, 0.95).write(run)
+    page = first_screen(report.write(run).read_text())
+    assert "right on only 64% of the images" in page
+    assert "The classifier has got worse" in page
+
+
+def test_pictures_are_large_and_smooth_and_the_original_is_a_click_away(tmp_path: Path) -> None:
+    run = scored(tmp_path, inbox=tmp_path / "in box")
+    originals = pd.read_parquet(run.manifest(run.batch))
+    hashes = [files.sha256(tmp_path / "in box" / name) for name in originals["id"]]
+    files.save_table(run.manifest(run.batch), originals.assign(file=originals["id"], sha256=hashes))
+    gone = ids(run)[1]
+    (tmp_path / "in box" / gone).write_bytes(b"another file under the old name")
+    page = report.write(run).read_text()
+    first = re.search(r'alt="[^"]+" src="data:image/jpeg;base64,([^"]+)"', page)
+    assert first is not None
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(first[1]))), int)
+    assert shown.shape == (224, 224)
+    assert np.abs(np.diff(shown, axis=0)).max() < 60, "no hard edge between two of its eight pixels"
+    links = re.findall(r'<a href="([^"]+)">(ward [^<]+)</a>', page)
+    assert [name for _, name in links] == [name for name in ids(run)[:20] if name != gone]
+    assert all((run.root / unquote(href)).samefile(tmp_path / "in box" / name) for href, name in links)
+
+
+def test_weak_groups_and_all_but_the_first_pictures_are_folded(tmp_path: Path) -> None:
+    run = scored(tmp_path, flagged=0, budget=40, alarm=True, **LOOK)
+    sure, weak = Group(12, 9, "digit 3", ids(run)[:12]), Group(5, 0, "digit 1", ids(run)[30:35])
+    Decided(Metrics.read(run).verdict, [], [sure, weak]).write(run)
+    page = report.write(run).read_text()
+    assert "<h1>Something in batch 2026-W46 is new: 12 of 60 images look alike, and unlike anything" in page
+    assert "Look at the 12 look-alikes, then at the 40 images that look most novel" in page
+    unfolded = re.sub(r"(?s)<details.*?</details>", "", page)
+    assert pictured(unfolded)[:8] == ids(run)[:8]
+    assert len(pictured(unfolded)) == 8 + 24
+    assert "The other 4 of them" in page
+    assert "1 other group of look-alikes, perhaps by chance" in page
+    assert "The next 16 images" in page
 
 
 @pytest.mark.parametrize(("flags", "exported"), [(7, 7), (0, 20)])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from erd.reporting import wording
-from erd.runs.results import Metrics
+from erd.runs.results import ClassAccuracy, Metrics
 from erd.statistics.metrics import Detection
 from erd.statistics.verdict import Verdict
 
@@ -72,7 +72,7 @@ def test_the_headline_promises_what_the_rule_does(verdict: dict, words: str) -> 
 
 def test_the_alarm_says_how_much() -> None:
     said = wording.alarm(ringing())
-    assert "about 5% of the images, 1% to 9%, and at least 4" in said
+    assert "about 5% of the images (1% to 9%), at least 4 of them." in said
     assert wording.alarm(week()).startswith("No alarm")
 
 
@@ -161,6 +161,68 @@ def test_a_candidate_class_is_said_with_how_much_of_it_is_sure() -> None:
     assert wording.group(23, 17) == "23 look-alikes, unlike anything labelled; at least 17 of them novel"
     assert wording.group(23, 17, "cat").startswith("23 look-alikes, unlike anything labelled, nearest to “cat”; ")
     assert wording.group(5, 0).endswith("; none of them is novel for sure")
+
+
+@pytest.mark.parametrize("verdict", [RICH, QUIET, {"flagged": 14} | RICH, {"bulk_moved": MOVED, "flagged": 300}])
+@pytest.mark.parametrize("weeks", [{}, {"weeks": 4, "weeks_p": 0.0002, "weeks_alarm": True}, {"weeks_p": 0.02}])
+@pytest.mark.parametrize("of", [week, ringing])
+def test_the_same_is_said_without_p_values(of: Callable[..., Metrics], weeks: dict, verdict: dict) -> None:
+    metrics = of(**verdict, **weeks)
+    said = [wording.title(metrics), wording.alarm(metrics, numbers=False), *wording.findings(metrics, numbers=False)]
+    assert "p = " not in " ".join(said)
+    assert "(" not in wording.alarm(week(**verdict, **weeks), numbers=False)
+    assert "p = " in wording.alarm(metrics)
+
+
+def test_the_title_leads_with_look_alikes_unless_images_are_flagged() -> None:
+    said = "Something in batch 2026-W46 is new: 13 of 412 images look alike, and unlike anything labelled."
+    assert wording.title(ringing(**RICH), look_alikes=13) == said
+    assert "is probably new: 13 of 412" in wording.title(week(**RICH), look_alikes=13)
+    assert wording.title(ringing(flagged=14, **RICH), look_alikes=13).startswith("14 of 412 images of batch 2026-W46")
+    (first, _), _ = wording.advice(ringing(flagged=14, **RICH), look_alikes=13)
+    assert first.startswith("Look at the 13 look-alikes, then at the flagged images and say what they are")
+
+
+def test_a_promise_below_the_title_is_a_sentence_of_its_own() -> None:
+    assert wording.promised(ringing(flagged=14)) == "At most about 1 in 20 of these is expected to be a false alarm."
+    assert wording.promised(week()) == ""
+    assert wording.promised(ringing(flagged=300, bulk_moved=MOVED)).startswith("300 of 412 images of batch")
+
+
+def test_a_classifier_that_is_often_wrong_draws_a_warning() -> None:
+    weak = replace(week(**QUIET), val_accuracy=0.64)
+    [said] = wording.findings(weak)
+    assert said.startswith("The classifier is right on only 64% of the images whose class is known")
+    assert said in wording.summary(weak)
+    assert wording.findings(replace(weak, val_accuracy=0.81)) == []
+
+
+def test_a_classifier_that_got_much_worse_draws_a_warning() -> None:
+    learned = ClassAccuracy("2026-W45", [], 310, accuracy=0.79, accuracy_before=0.957)
+    said = wording.worse(learned)
+    assert said.startswith("The classifier has got worse: it is right on 79% of 310 images that it was not trained on")
+    assert said.endswith("the one of 2026-W45 on 96%.")
+    assert wording.worse(replace(learned, accuracy=0.95)) == ""
+    assert wording.worse(replace(learned, accuracy_before=None)) == wording.worse(None) == ""
+
+
+def test_a_bound_that_is_all_that_is_expected_is_said_once() -> None:
+    said = wording.title(ringing(**RICH | {"look_at_novel": 3.2, "look_at_least": 3}))
+    assert said.endswith("of the 50 images that look most novel at least 3 are expected to be.")
+
+
+def test_probabilities_are_said_for_people() -> None:
+    assert [wording.chance(p) for p in (0.53, 0.1, 0.02, 0.0004)] == ["53%", "10%", "1 in 50", "1 in 2,500"]
+
+
+def test_a_story_says_when_the_alarm_rang_and_what_its_rate_is_for() -> None:
+    assert wording.simulated(0, 0) == "The alarm rang in the week the new class came; no false alarms before."
+    assert wording.simulated(1, 1) == "The alarm rang 1 week after the new class had come; 1 false alarm before."
+    assert wording.simulated(3, 2).startswith("The alarm rang 3 weeks after")
+    assert wording.simulated(None, 0).startswith("No alarm rang after the new class had come")
+    said = wording.looks(0.05, 8, 52)
+    assert "is for 8 weeks here; in weekly runs it is for 52, and their alarm takes 6.5 times the evidence" in said
+    assert wording.looks(0.05, 52, 52).endswith("as in weekly runs.")
 
 
 @pytest.mark.parametrize("metrics", [ringing(**RICH), ringing(flagged=14, **RICH), week(**QUIET)])

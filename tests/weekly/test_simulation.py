@@ -1,5 +1,6 @@
 """A story in weeks: images arrive as files, answers are given, the labelled images grow, a new class becomes known."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 from erd.base import files
 from erd.base.errors import UserError
 from erd.data import library
-from erd.reporting import figures
+from erd.reporting import figures, week_figures
 from erd.runs.answers import Answers
 from erd.runs.configure import settings_for
 from erd.runs.folder import RunDir
@@ -55,7 +56,32 @@ def test_the_figures_of_a_week_are_those_of_its_scores(story: list[Week], worksp
     assert "truth" not in scores, "the run must not know"
     assert story[2].flagged == scores["flagged"].sum()
     assert story[2].alarm_p == files.load_json(run.decision)["alarm_p"]
-    assert story[2].alarm == (story[2].alarm_p <= 0.05 / 4)
+    assert story[2].alarm_level == 0.05 / 4, "one false alarm in twenty such stories"
+    assert story[2].alarm == (story[2].alarm_p <= story[2].alarm_level)
+
+
+def made(*weeks: tuple[float, bool]) -> list[Week]:
+    """(share of the new class, alarm)"""
+    first = Week("", 80, 0.0, 0.5, False, 0.01, None, 0, None, None, 0.9, 0.0, None, 300)
+    return [replace(first, new_class_share=share, alarm=alarm) for share, alarm in weeks]
+
+
+@pytest.mark.parametrize(
+    ("weeks", "waited", "since_a_tenth", "wrong"),
+    [
+        (made((0, False), (0.04, False), (0.1, False), (0.2, True)), 2, 1, 0),
+        (made((0, False), (0.04, True), (0.1, True)), 0, 0, 0),
+        (made((0, True), (0, False), (0.1, False)), None, None, 1),
+        (made((0, False), (0.04, True)), 0, None, 0),
+        (made((0, True), (0, True)), None, None, 2),
+    ],
+)
+def test_the_weeks_until_the_alarm_are_counted_from_the_new_class_on(
+    weeks: list[Week], waited: int | None, since_a_tenth: int | None, wrong: int
+) -> None:
+    assert simulation.weeks_until_alarm(weeks) == waited
+    assert simulation.weeks_until_alarm(weeks, 0.0999) == since_a_tenth
+    assert simulation.false_alarms(weeks) == wrong
 
 
 def test_no_image_comes_in_twice(story: list[Week], workspace: Path) -> None:
@@ -65,7 +91,7 @@ def test_no_image_comes_in_twice(story: list[Week], workspace: Path) -> None:
 
 
 def test_the_story_is_drawn(story: list[Week], tmp_path: Path) -> None:
-    assert figures.save(figures.story(story, 0.01), tmp_path / "story.png").stat().st_size > 10_000
+    assert figures.save(week_figures.story(story, 4), tmp_path / "story.png").stat().st_size > 10_000
 
 
 def test_too_many_weeks_for_the_images_is_one_sentence(tmp_path: Path) -> None:
