@@ -381,7 +381,7 @@ def test_a_foreign_page_can_neither_answer_nor_read(run: RunDir, serve: Callable
     page.route("http://evil.example/**", lambda route: route.fulfill(content_type="text/html", body="<p>"))
     page.goto("http://evil.example/")
     key = queue.load(run).key
-    body = f'{{"batch": "{key}", "list": "flagged", "row": 0, "kind": "bad", "reviewer": "Mallory"}}'
+    body = f'{{"batch": "{key}", "list": "flagged", "rows": [0], "kind": "bad", "reviewer": "Mallory"}}'
     send = "([url, body]) => fetch(url, {method: 'POST', mode: 'no-cors', body}).then(() => 'sent', () => 'not sent')"
     read = "(url) => fetch(url).then(() => 'read', () => 'not read')"
     page.evaluate(send, [f"{url}/api/answer", body])

@@ -50,7 +50,7 @@ def answer(page: TestClient, row: int, reviewer: str = "Ada", **said: object) ->
     given = {
         "batch": key,
         "list": "flagged",
-        "row": row,
+        "rows": [row],
         "kind": "class",
         "label": "digit 1",
         "reviewer": reviewer,
@@ -76,8 +76,8 @@ def pixels(page: TestClient, path: str) -> np.ndarray:
 
 
 def as_packed(page: TestClient, row: int) -> np.ndarray:
-    """The eight pixels that the nets saw, enlarged without blur."""
-    return pixels(page, f"/image/{row}/thumb.png").repeat(64, 0).repeat(64, 1)
+    """The eight pixels that the nets saw."""
+    return pixels(page, f"/image/{row}/thumb.png")
 
 
 def test_the_flagged_come_first_most_novel_first_and_the_list_goes_on_below(page: TestClient, run: RunDir) -> None:
@@ -105,7 +105,7 @@ def test_the_bound_never_falls_where_flags_do_not_follow_the_scores(run: RunDir)
 def test_the_audit_shows_no_score(page: TestClient, run: RunDir) -> None:
     items = page.get("/api/list/audit").json()
     assert len(items) == 12
-    assert {key for item in items for key in item} == {"place", "row", "id", "predicted"}
+    assert {key for item in items for key in item} == {"place", "row", "id"}
     assert page.get("/api/list/audit").json() == client(queue.load(run)).get("/api/list/audit").json()
 
 
@@ -118,12 +118,11 @@ def test_answers_of_all_reviewers_are_shown_with_new_classes_and_disagreement(pa
     assert answer(page, second, kind="not-novel", label=None, list="flagged") == 200
     shown = state(page, version)
     assert shown["new"] == ["walrus"], "one class, however it is typed"
-    assert {(d["list"], d["place"]) for d in shown["disputed"]} == {("flagged", 0), ("flagged", 1)}
+    assert {(d["list"], d["row"]) for d in shown["disputed"]} == {("flagged", first), ("flagged", second)}
     assert len(shown["answers"]) == 5
-    undone = undo(page).json()["undone"]
-    assert undone == {"list": "flagged", "place": 1}
-    assert [d["place"] for d in state(page)["disputed"]] == [0]
-    assert undo(page, "Nobody").json() == {"undone": None}
+    assert undo(page).json()["undone"] == [{"list": "flagged", "row": second, "place": 1}]
+    assert [d["row"] for d in state(page)["disputed"]] == [first]
+    assert undo(page, "Nobody").json() == {"undone": []}
 
 
 def test_an_answer_is_on_disk_when_the_server_says_so(page: TestClient, there: Queue, run: RunDir) -> None:
@@ -149,7 +148,7 @@ def test_a_page_of_another_batch_that_was_left_open_changes_nothing(page: TestCl
     other = batches_to_review.make(tmp_path, name="2026-W47")
     key = page.get("/api/batch").json()["key"]
     later = client(queue.load(other))
-    given = {"batch": key, "list": "flagged", "row": 3, "kind": "bad", "reviewer": "Ada"}
+    given = {"batch": key, "list": "flagged", "rows": [3], "kind": "bad", "reviewer": "Ada"}
     assert later.post("/api/answer", json=given, headers=OWN).status_code == 409
     assert later.post("/api/undo", json={"batch": key, "reviewer": "Ada"}, headers=OWN).status_code == 409
     assert later.get("/api/state", params={"batch": key}).status_code == 409
@@ -158,7 +157,7 @@ def test_a_page_of_another_batch_that_was_left_open_changes_nothing(page: TestCl
 
 def test_neighbours_are_of_training_and_kept(there: Queue, run: RunDir) -> None:
     application = app.make(there, PORT)
-    application.state.neighbours.start().join(60)
+    application.state.prepare()
     page = TestClient(application, base_url=HOME)
     kept = files.load_json(run.neighbours)["neighbours"]
     rows = {int(row) for row in [*there.lists["flagged"][:20], *there.lists["audit"]]}
@@ -175,7 +174,7 @@ def test_neighbours_are_of_training_and_kept(there: Queue, run: RunDir) -> None:
         run.neighbours, {"key": files.load_json(run.neighbours)["key"], "neighbours": {row: [] for row in kept}}
     )
     again = app.make(there, PORT)
-    again.state.neighbours.start().join(60)
+    again.state.prepare()
     row = min(rows)
     assert TestClient(again, base_url=HOME).get(f"/api/neighbours/{row}").json() == {"neighbours": []}, "not found anew"
 
@@ -192,13 +191,13 @@ def test_a_training_image_is_nearest_to_itself(run: RunDir, tmp_path: Path) -> N
 def test_without_a_classifier_the_page_works_all_the_same(run: RunDir) -> None:
     run.pretrained.unlink()
     application = app.make(queue.load(run), PORT)
-    application.state.neighbours.start().join(60)
+    application.state.prepare()
     assert TestClient(application, base_url=HOME).get("/api/list/flagged").status_code == 200
 
 
 def test_the_large_picture_is_the_file_that_was_scored(page: TestClient, there: Queue, tmp_path: Path) -> None:
     inbox, ids = tmp_path / "inbox", there.table["id"]
-    original = np.asarray(Image.open(inbox / ids[0])).repeat(16, 0).repeat(16, 1)
+    original = np.asarray(Image.open(inbox / ids[0]))
     assert np.array_equal(pixels(page, "/image/0/large.png"), original)
     assert not np.array_equal(original, as_packed(page, 0))
     gone, damaged, replaced, linked = (inbox / ids[row] for row in (1, 2, 3, 4))
@@ -244,7 +243,7 @@ def test_nothing_but_this_batch_is_shown(page: TestClient, path: str) -> None:
      {"Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"}],
 )  # fmt: skip
 def test_posts_from_other_sites_are_refused(page: TestClient, there: Queue, headers: dict[str, str]) -> None:
-    given = {"batch": there.key, "list": "flagged", "row": 0, "kind": "bad", "reviewer": "Mallory"}
+    given = {"batch": there.key, "list": "flagged", "rows": [0], "kind": "bad", "reviewer": "Mallory"}
     table = b"image,kind,label,reviewer,list,at\nward 0/scan-000.png,bad,,Mallory,flagged,\n"
     assert page.post("/api/answer", json=given, headers=headers).status_code == 403
     assert page.post("/api/undo", json={"reviewer": "Ada"}, headers=headers).status_code == 403

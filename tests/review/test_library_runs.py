@@ -49,7 +49,7 @@ def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
 
 def page_of(run: RunDir) -> TestClient:
     application = app.make(queue.load(run), PORT)
-    application.state.neighbours.start().join(60)
+    application.state.prepare()
     return TestClient(application, base_url=HOME)
 
 
