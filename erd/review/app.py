@@ -55,7 +55,7 @@ WELCOME = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" conte
 class AnswerGiven(BaseModel):
     batch: str  # its key
     list: str
-    rows: Annotated[list[int], Field(min_length=1)]  # more than one: a group, answered at once
+    rows: Annotated[tuple[int, ...], Field(min_length=1)]  # more than one: a group, answered at once
     kind: str
     label: str | None = None
     reviewer: str

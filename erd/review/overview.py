@@ -16,7 +16,7 @@ from erd.statistics.candidates import Space
 from erd.statistics.joint import Joint
 
 GROUND = 1500  # training images on the map, at most
-AMONG = 4  # the most useful are chosen from so many times as many of the most novel
+AMONG = 2  # the most useful are chosen from so many times as many of the most novel
 
 
 @dataclass(frozen=True)

@@ -127,11 +127,11 @@ function showLarge(image) {
 function facts(item, own) {
   if (page.view === "audit" && !own) return [];
   const shown = [["Classifier says", page.view === "audit" ? own.predicted || "…" : item.predicted]];
-  if (page.view === "groups") shown.unshift(["Marked image", item.id.split("/").pop()]);
   if (item.p !== undefined) {
     shown.push(["p-value", item.p < 0.001 ? item.p.toExponential(1) : item.p.toPrecision(2)],
                ["Score", item.score.toFixed(3)], ["Flagged", item.flagged ? "yes" : "no"]);
   }
+  if (page.view === "groups") shown.splice(0, 4, ["Marked image", item.id.split("/").pop()], ...shown.slice(0, 2));
   return shown.map(([name, value]) => node("div", {}, node("dt", { textContent: name }), node("dd", { textContent: value })));
 }
 
@@ -261,7 +261,7 @@ function edge() {                      // the last good image stands before it
 const SHORT = { G: "groups", N: "flagged", U: "useful", A: "audit", M: "map" };   // with the shift key: plain letters are classes'
 
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (!page.facts || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const { key, target } = event, arrows = key.startsWith("Arrow");
   if (target.id === "cut" && (arrows || ["Home", "End", "PageUp", "PageDown"].includes(key))) return;
   if (target.role === "tab" && arrows) return switchTab(key === "ArrowLeft" || key === "ArrowUp" ? -1 : 1);

@@ -201,6 +201,7 @@ async function undo() {
     keep();
     return backTo(gone.list, gone.images);
   }
+  while (page.sending && !page.failures) await pause(20);   // on its way: it must not arrive after it is taken back
   try {
     const { undone } = await ask("/api/undo", { batch: page.facts.key, reviewer: page.reviewer });
     page.note = undone.length > 1 ? `Your answer to ${plural(undone.length, "image")} is taken back` :

@@ -66,7 +66,7 @@ function renderGroups() {
   $("group-left").textContent = !open ? "All of them are answered." :
     (open < whole ? `${plural(open, "image")} left of this group. ` : "") +
     (page.out.size ? `${page.out.size} taken out; an answer goes to the other ${open - page.out.size}.` :
-      "One answer goes to all of them. Take out first what does not belong: a click on it does so, or the space bar.");
+      "One answer goes to all of them; take out first what does not belong (click, or space).");
   draw("grid", [page.cursor, shown], () => shown.map((image, place) => {
     const made = node("button", { type: "button", title: image.id, onclick: () => takeOut(place),
       ondblclick: () => openAlone(place), className: image.own ? "answered" : image.out ? "out" : "" });

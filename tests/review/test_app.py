@@ -20,6 +20,7 @@ from erd.review import app, queue
 from erd.review.queue import Queue
 from erd.runs.answers import KINDS
 from erd.runs.folder import RunDir
+from erd.runs.results import Decided, Group
 
 PORT = 8600
 HOME = f"http://127.0.0.1:{PORT}"
@@ -125,6 +126,40 @@ def test_answers_of_all_reviewers_are_shown_with_new_classes_and_disagreement(pa
     assert undo(page, "Nobody").json() == {"undone": []}
 
 
+def test_look_alikes_are_told_with_their_images_and_answered_all_or_none(tmp_path: Path) -> None:
+    there = queue.load(batches_to_review.make(tmp_path / "grouped", groups=(8, 5)))
+    page = client(there)
+    first, second = page.get("/api/groups").json()
+    assert page.get("/api/batch").json()["groups"] == 2
+    assert first["said"].startswith("8 look-alikes, unlike anything labelled, nearest to “digit 0”")
+    rows = [image["row"] for image in first["images"]]
+    assert rows == there.lists["flagged"][:8].tolist()
+    assert [image["place"] for image in second["images"]] == [*range(8, 13)]
+    assert answer(page, 0, rows=[*rows, 60]) == 404
+    assert answer(page, 0, rows=[]) == 422
+    assert there.answers.current() == []
+    assert answer(page, 0, rows=rows) == 200
+    assert len({said.at for said in there.answers.current()}) == 1
+    assert [one["row"] for one in undo(page).json()["undone"]] == rows
+    assert there.answers.current() == []
+
+
+def test_without_look_alikes_or_where_they_are_of_another_run_there_are_none(page: TestClient, run: RunDir) -> None:
+    assert page.get("/api/groups").json() == []
+    decided = Decided.read(run)
+    Decided(decided.verdict, [], [Group(1, 1, "digit 0", ["gone"])]).write(run)
+    assert queue.load(run).groups == []
+    run.decision.unlink()
+    assert queue.load(run).groups == []
+
+
+def test_the_audit_tells_what_the_classifier_says_only_of_what_is_answered(page: TestClient, there: Queue) -> None:
+    first, second = (int(row) for row in there.lists["audit"][:2])
+    assert answer(page, first, list="audit") == answer(page, second) == 200
+    told = {(one["list"], one["row"]): one.get("predicted") for one in state(page)["answers"]}
+    assert told == {("audit", first): there.table["predicted"][first], ("flagged", second): None}
+
+
 def test_an_answer_is_on_disk_when_the_server_says_so(page: TestClient, there: Queue, run: RunDir) -> None:
     assert answer(page, 3) == 200
     assert run.answers.read_text().count("\n") == 1
@@ -199,6 +234,7 @@ def test_the_large_picture_is_the_file_that_was_scored(page: TestClient, there: 
     inbox, ids = tmp_path / "inbox", there.table["id"]
     original = np.asarray(Image.open(inbox / ids[0]))
     assert np.array_equal(pixels(page, "/image/0/large.png"), original)
+    assert np.array_equal(pixels(page, "/image/0/original.png"), original)
     assert not np.array_equal(original, as_packed(page, 0))
     gone, damaged, replaced, linked = (inbox / ids[row] for row in (1, 2, 3, 4))
     gone.unlink()
@@ -210,6 +246,19 @@ def test_the_large_picture_is_the_file_that_was_scored(page: TestClient, there: 
         assert np.array_equal(pixels(page, f"/image/{row}/large.png"), as_packed(page, row))
     (inbox / "ward 2").rename(tmp_path / "elsewhere")
     assert np.array_equal(pixels(page, "/image/5/large.png"), as_packed(page, 5))
+
+
+def test_the_large_picture_has_a_size_for_a_screen_and_the_original_all_its_pixels(
+    page: TestClient, there: Queue, tmp_path: Path
+) -> None:
+    file = tmp_path / "inbox" / there.table["id"][0]
+    Image.open(file).resize((1600, 1600), Image.Resampling.NEAREST).save(file)
+    assert pixels(page, "/image/0/large.png").shape == (8, 8), "other bytes than were scored"
+    table = files.load_table(packed.manifest(there.run.batch))
+    files.save_table(packed.manifest(there.run.batch), table.assign(file=table["id"], sha256=files.sha256(file)))
+    again = client(queue.load(there.run))
+    assert pixels(again, "/image/0/large.png").shape == (1024, 1024)
+    assert pixels(again, "/image/0/original.png").shape == (1600, 1600)
 
 
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/passwd", "a/../../secret.png", "x\0y"])
@@ -230,7 +279,7 @@ def test_an_id_that_leads_out_of_the_inbox_shows_no_file(run: RunDir, tmp_path: 
      "/image/99999999999999999999/thumb.png", "/image/..%2f..%2fsettings.json", "/train/160.png", "/train/100000.png",
      "/image/ward%200%2fscan-000.png/large.png", "/train/..%2fbatch.png", "/settings.json", "/..%2f..%2fsettings.json",
      "/page.py", "/answers.jsonl", "/docs", "/openapi.json", "/api/list/train", "/api/neighbours/60",
-     "/api/neighbours/-1"],
+     "/api/neighbours/-1", "/api/image/60", "/api/image/-1", "/image/60/original.png", "/page_answers.py"],
 )  # fmt: skip
 def test_nothing_but_this_batch_is_shown(page: TestClient, path: str) -> None:
     assert page.get(path).status_code == 404
