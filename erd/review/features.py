@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from erd.base import files
+from erd.base import code_digest, files
 from erd.base.seeds import derive
 from erd.data import packed
 from erd.data.packed import Rows
@@ -30,10 +30,11 @@ class Features:
         self._model: Classifier | None = None
         self._trained: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def key(self) -> str:
-        """Another one where any of it would be."""
+    def key(self, made_by: str) -> str:
+        """Of what a module makes of them: another one where any of it would be."""
         inputs = [files.sha256(path) for path in (self.run.pretrained, self.run.labeled, self.run.batch)]
-        return files.digest([*inputs, self.queue.settings.seed])
+        code = [code_digest.of(name)[name] for name in (made_by, __name__)]
+        return files.digest([*inputs, *code, self.queue.settings.seed])
 
     def of(self, rows: Sequence[int] | np.ndarray) -> Tensor:
         """Of images of the batch."""

@@ -34,7 +34,7 @@ class Neighbours:
         """Those of the images that the page begins with."""
         kept, rows = self.queue.run.neighbours, self.queue.begins_with()
         with self._one:
-            key = self.features.key()
+            key = self.features.key(__name__)
             if kept.exists() and (found := files.load_json(kept))["key"] == key:
                 self.found = {int(row): alike for row, alike in found["neighbours"].items()}
             if missing := [row for row in rows if row not in self.found]:

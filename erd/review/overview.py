@@ -37,7 +37,7 @@ class Overview:
 
     def prepare(self) -> None:
         kept = self.queue.run.overview
-        key = files.digest([self.features.key(), self.queue.key, self.queue.budget])
+        key = files.digest([self.features.key(__name__), self.queue.key, self.queue.budget])
         if kept.exists() and (found := files.load_json(kept))["key"] == key:
             self.found = Layout(**found["layout"])
             return
