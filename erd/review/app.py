@@ -126,8 +126,9 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
     @app.get("/api/map")
     def whole() -> dict[str, Any]:
         """The same; what is told of each image is in the order of rows."""
-        shown = {"flagged": queue.table["flagged"].tolist(), "groups": [members for _, members in queue.groups]}
-        return {"map": overview.found and asdict(overview.found) | shown, "failed": overview.failed}
+        tiers = {"flagged": queue.table["flagged"].tolist(), "look": queue.lists["flagged"][: queue.shown].tolist()}
+        tiers |= {"groups": [members for _, members in queue.groups]}
+        return {"map": overview.found and asdict(overview.found) | tiers, "failed": overview.failed}
 
     @app.get("/api/image/{row:int}")
     def one(row: int) -> dict[str, Any]:

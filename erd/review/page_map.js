@@ -1,5 +1,5 @@
-// The batch as a map: what looks alike lies together. Training images are the grey ground, flagged ones have a colour,
-// look-alikes that of their group.
+// The batch as a map: what looks alike lies together. Training images are the grey ground; flagged ones have a colour,
+// look-alikes that of their group; what is worth a look and not flagged is hollow.
 "use strict";
 
 const mapLens = { zoom: 1, x: 0, y: 0 };
@@ -13,7 +13,9 @@ async function loadMap() {
   const span = (i) => every.reduce(([low, high], p) => [Math.min(low, p[i]), Math.max(high, p[i])], [Infinity, -Infinity]);
   map.box = [span(0), span(1)];
   map.group = new Map(map.groups.flatMap((rows, number) => rows.map((row) => [row, number])));
+  map.look = new Set(map.look);
   page.map = map;
+  page.point ||= await ask(`/api/image/${page.items.flagged.get(0)?.row ?? 0}`);
 }
 
 function spot([x, y]) {                // on the canvas, in its own pixels
@@ -40,11 +42,11 @@ function drawMap() {
   };
   pen.lineWidth = 1.5;
   for (const point of map.ground) dot(spot(point), 2, colour("--ground-dot"));
-  const rank = (row) => (map.flagged[row] ? 2 : map.group.has(row) ? 1 : 0);   // what matters is drawn last
+  const rank = (row) => (map.flagged[row] ? 2 : map.look.has(row) || map.group.has(row) ? 1 : 0);   // what matters is drawn last
   const rows = map.points.map((_, row) => row).sort((a, b) => rank(a) - rank(b));
   for (const row of rows) {
     const group = map.group.get(row), place = spot(map.points[row]);
-    const tint = group !== undefined ? colour(`--group-${group % 6}`) : map.flagged[row] ? colour("--warn") : colour("--muted");
+    const tint = group !== undefined ? colour(`--group-${group % 6}`) : rank(row) ? colour("--warn") : colour("--muted");
     const answered = page.own.has(slot("flagged", row));
     dot(place, rank(row) ? 5 : 3, map.flagged[row] || !rank(row) ? tint : colour("--stage"), tint);
     if (answered) dot(place, 2, colour("--panel"));
@@ -85,8 +87,7 @@ async function choose(row) {
 
 function moveOnMap(key) {              // to the nearest image that way; sideways counts double
   const { map } = page;
-  if (!map) return;
-  if (!page.point) return choose(page.items.flagged.get(0)?.row ?? 0);
+  if (!map || !page.point) return;
   const [x, y] = spot(map.points[page.point.row]);
   const [ax, ay] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[key];
   let best = null, least = Infinity;
@@ -100,9 +101,9 @@ function moveOnMap(key) {              // to the nearest image that way; sideway
 function renderMap() {
   $("map-wait").hidden = Boolean(page.map);
   $("map-wait").textContent = page.failed ? `There is no map of this batch: ${page.failed}` : "The map is being drawn …";
-  draw("legend", [Boolean(page.map)], () => !page.map ? [] : [["known, labelled", "ground-dot"], ["this batch", "muted"], ["flagged", "warn"],
-    ...page.map.groups.map((_, number) => [`look-alikes ${number + 1}`, `group-${number % 6}`]),
-    ...(page.map.groups.length ? [["look-alike, not flagged", "hollow"]] : [])]
+  draw("legend", [Boolean(page.map)], () => !page.map ? [] : [["known, labelled", "ground-dot"], ["this batch", "muted"],
+    ["flagged", "warn"], ["worth a look, not flagged", "hollow"],
+    ...page.map.groups.map((_, number) => [`look-alikes ${number + 1}`, `group-${number % 6}`])]
     .map(([text, name]) => node("span", {}, node("i", { className: name }), text)));
   drawMap();
 }

@@ -16,6 +16,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 from servers import review_pages
 
+from erd.review import queue
 from erd.runs.folder import RunDir
 
 Open = Callable[..., Page]
@@ -312,9 +313,10 @@ def test_a_click_on_the_map_opens_the_image_and_keys_go_from_one_to_the_next(
     expect(page.locator("#legend")).to_contain_text("look-alikes 2")
     row = batches_to_review.most_novel(run)[2]
     x, y = page.evaluate(f"() => spot(page.map.points[{row}])")
+    first = queue.load(run).table["id"][page.evaluate(f"() => nearestTo({x}, {y})")]
+    expect(page.locator("#peek")).to_have_text(ids(run)[0])  # it begins with the most novel one
     page.locator("#map").click(position={"x": x, "y": y})
-    expect(page.locator("#peek")).to_be_visible()
-    first = page.locator("#peek").inner_text()
+    expect(page.locator("#peek")).to_have_text(first)
     at = page.evaluate("() => spot(page.map.points[page.point.row])")
     assert at == pytest.approx((x, y), abs=16)
     expect(page.locator("#facts")).to_contain_text("Classifier says")

@@ -59,6 +59,7 @@ def test_the_map_has_every_image_and_what_looks_alike_lies_together(run: RunDir)
     assert np.isfinite(points).all()
     assert points.std(0)[0] >= points.std(0)[1] > 0, "the direction in which they differ most lies across"
     assert sum(found["flagged"]) == 20
+    assert found["look"] == batches_to_review.most_novel(run)[:20]
     assert found["groups"] == [batches_to_review.most_novel(run)[:6]]
     classes = np.array(found["classes"])
     own = np.mean([ground[classes == kind].std(0).mean() for kind in np.unique(classes)])
