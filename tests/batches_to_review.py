@@ -17,7 +17,7 @@ from erd.data.decode import decode
 from erd.data.sources import Images
 from erd.review import queue
 from erd.runs.folder import RunDir
-from erd.runs.results import Metrics
+from erd.runs.results import Decided, Group, Metrics
 from erd.settings.schema import Settings
 from erd.statistics.metrics import Detection
 from erd.statistics.verdict import Verdict
@@ -36,11 +36,13 @@ def make(
     inbox: Path | None = None,
     name: str = BATCH,
     classes: list[str] | None = None,
+    groups: tuple[int, ...] = (),
     **decided: Any,
 ) -> RunDir:
     """With an inbox: its originals are there, 32 pixels wide, and the packed pixels are what ingest makes of them.
 
-    `decided`: what of the verdict is other than here. The most novel 26 of 60 are of digits that nobody has trained on.
+    `groups`: so many look-alikes in each, from the most novel image on down. `decided`: what of the verdict is other
+    than here. The most novel 26 of 60 are of digits that nobody has trained on.
     """
     run = RunDir(workspace / "runs" / name)
     classes = classes or [f"digit {n}" for n in range(5)]
@@ -95,6 +97,9 @@ def make(
                       novel_share=0.4, novel_share_storey=0.4, novel_share_low=0.3, novel_share_high=0.5,
                       novel_at_least=15, look_at=min(budget, images))  # fmt: skip
     verdict = replace(verdict, **decided)
+    ends = np.cumsum(groups)
+    alike = [ids[order[end - count : end]].tolist() for end, count in zip(ends, groups, strict=True)]
+    Decided(verdict, [], [Group(len(some), len(some) // 2, classes[0], some) for some in alike]).write(run)
     Metrics(name, "own", Detection(), Detection(), images, verdict, None, 0.9, 3, {"train": 160}).write(run)
     return run
 

@@ -72,7 +72,7 @@ def review_pages() -> Iterator[Callable[..., str]]:
     def start(run: RunDir, token: str | None = None, **how: Any) -> str:
         port = free_port()
         application = app.make(queue.load(run), port, token, **how)
-        application.state.neighbours.start()
+        threading.Thread(target=application.state.prepare, daemon=True).start()
         server = uvicorn.Server(uvicorn.Config(application, port=port, log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run)
         thread.start()

@@ -5,14 +5,17 @@ so is a foreign name that was pointed at this machine (DNS rebinding). Beyond th
 shown is named by its row in the batch, never by a path.
 """
 
+import functools
 import hmac
 import ipaddress
 import logging
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -20,18 +23,22 @@ from urllib.parse import urlsplit
 import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from erd.base.errors import RunError, UserError
 from erd.review import exchange
+from erd.review.features import Features
 from erd.review.neighbours import Neighbours
+from erd.review.overview import Overview
 from erd.review.pictures import Pictures
 from erd.review.queue import Queue
 from erd.runs.answers import Answer, agreed, now, tidy
 
 log = logging.getLogger("erd")
 HERE = Path(__file__).parent
+PAGE = {path.name: path for path in HERE.glob("page*")}
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 LARGEST_IMPORT = 50_000_000  # bytes
 HEADERS = {
@@ -48,7 +55,7 @@ WELCOME = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" conte
 class AnswerGiven(BaseModel):
     batch: str  # its key
     list: str
-    row: int
+    rows: Annotated[tuple[int, ...], Field(min_length=1)]  # more than one: a group, answered at once
     kind: str
     label: str | None = None
     reviewer: str
@@ -62,12 +69,12 @@ class Back(BaseModel):
 def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = True) -> FastAPI:
     """The application. `loopback`: it is reached by this machine's own names only."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    pictures, neighbours = Pictures(queue), Neighbours(queue)
-    app.state.neighbours = neighbours
+    pictures, features = Pictures(queue), Features(queue)
+    neighbours, overview = Neighbours(features), Overview(features)
+    app.state.prepare = functools.partial(_prepare, neighbours, overview)
     ids = queue.table["id"].tolist()
-    places = {
-        name: {ids[row]: place for place, row in reversed([*enumerate(rows)])} for name, rows in queue.lists.items()
-    }
+    rows = {image: row for row, image in reversed([*enumerate(ids)])}
+    places = queue.places
 
     @app.middleware("http")
     async def guard(request: Request, handle: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -83,23 +90,17 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
 
     @app.get("/")
     def page() -> Response:
-        return FileResponse(HERE / "page.html")
-
-    @app.get("/page.css")
-    def style() -> Response:
-        return FileResponse(HERE / "page.css")
-
-    @app.get("/page.js")
-    def script() -> Response:
-        return FileResponse(HERE / "page.js", media_type="text/javascript")
-
-    @app.get("/page_answers.js")
-    def answers_script() -> Response:
-        return FileResponse(HERE / "page_answers.js", media_type="text/javascript")
+        return FileResponse(PAGE["page.html"])
 
     @app.get("/favicon.ico")
     def icon() -> Response:
         return Response(status_code=204)
+
+    @app.get("/{name}")
+    def part(name: str) -> Response:
+        if name not in PAGE:
+            raise HTTPException(404)
+        return FileResponse(PAGE[name], media_type=TYPES[PAGE[name].suffix])
 
     @app.get("/api/batch")
     def batch() -> dict[str, Any]:
@@ -112,6 +113,27 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
         if name not in queue.lists:
             raise HTTPException(404)
         return queue.items(name, start, count)
+
+    @app.get("/api/groups")
+    def groups() -> list[dict[str, Any]]:
+        return [{"said": said, "images": queue.images(members)} for said, members in queue.groups]
+
+    @app.get("/api/useful")
+    def useful() -> dict[str, Any]:
+        """Null while they are not found yet: ask again."""
+        return {"useful": overview.found and queue.images(overview.found.useful), "failed": overview.failed}
+
+    @app.get("/api/map")
+    def whole() -> dict[str, Any]:
+        """The same; what is told of each image is in the order of rows."""
+        tiers = {"flagged": queue.table["flagged"].tolist(), "look": queue.lists["flagged"][: queue.shown].tolist()}
+        tiers |= {"groups": [members for _, members in queue.groups]}
+        return {"map": overview.found and asdict(overview.found) | tiers, "failed": overview.failed}
+
+    @app.get("/api/image/{row:int}")
+    def one(row: int) -> dict[str, Any]:
+        _check(row < len(ids))
+        return queue.images([row])[0]
 
     def of_this(batch: str) -> None:
         """A page that was left open may be of the batch that was served here before."""
@@ -126,40 +148,43 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
         if since == version:
             return {"version": version}
         current = queue.answers.current()
-        shown = [a for a in current if a.image in places[a.list]]
+        shown = [a for a in current if rows.get(a.image) in places[a.list]]
         return {
             "version": version,
             "new": _new_classes(queue, current),
-            "answers": [
-                {"list": a.list, "place": places[a.list][a.image], "kind": a.kind, "label": a.label,
-                 "reviewer": a.reviewer, "at": a.at}
-                for a in shown
-            ],
+            "answers": [place_of(a) | {"kind": a.kind, "label": a.label, "reviewer": a.reviewer} for a in shown],
             "disputed": [
-                {"list": name, "place": places[name][image]}
+                {"list": name, "row": rows[image]}
                 for name in queue.lists
                 for image in agreed(a for a in shown if a.list == name)[1]
             ],
-        }  # fmt: skip
+        }
+
+    def place_of(answer: Answer) -> dict[str, Any]:
+        """Where it was given; of the audit also what the classifier says, now that it can lead nobody."""
+        row = rows[answer.image]
+        place = {"list": answer.list, "row": row, "place": places[answer.list][row]}
+        return place | ({"predicted": queue.table["predicted"].iat[row]} if answer.list == "audit" else {})
 
     @app.post("/api/answer")
     def answer(given: AnswerGiven) -> dict[str, Any]:
         of_this(given.batch)
-        name, row = given.list, given.row
-        if name not in queue.lists or not 0 <= row < len(ids) or ids[row] not in places[name]:
+        if any(row not in places.get(given.list, {}) for row in given.rows):
             raise HTTPException(404, "there is no such image on this list")
         label = tidy(given.label) if given.label else None
         if label:  # "Cat" is the cat that everybody has on a button
             names = [*queue.known, *_new_classes(queue, queue.answers.current())]
             label = next((n for n in names if n.casefold() == label.casefold()), label)
-        queue.answers.add(Answer(ids[row], given.kind, label, tidy(given.reviewer), name, now()))
-        return {"saved": True, "label": label}
+        who, at = tidy(given.reviewer), now()
+        said = [Answer(ids[row], given.kind, label, who, given.list, at) for row in given.rows]
+        queue.answers.add(*said)
+        return {"saved": True, "label": label, "places": [place_of(one) for one in said]}
 
     @app.post("/api/undo")
     def undo(back: Back) -> dict[str, Any]:
         of_this(back.batch)
         gone = queue.answers.undo(tidy(back.reviewer))
-        return {"undone": gone and {"list": gone.list, "place": places[gone.list].get(gone.image)}}
+        return {"undone": [place_of(one) for one in gone if rows.get(one.image) in places[one.list]]}
 
     @app.get("/api/neighbours/{row:int}")
     def alike(row: int) -> dict[str, Any]:
@@ -175,6 +200,11 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
     def large(row: int) -> Response:
         _check(row < len(ids))
         return _picture(pictures.large(row))
+
+    @app.get("/image/{row:int}/original.png")
+    def original(row: int) -> Response:
+        _check(row < len(ids))
+        return _picture(pictures.original(row))
 
     @app.get("/train/{row:int}.png")
     def trained(row: int) -> Response:
@@ -217,13 +247,23 @@ def serve(queue: Queue, host: str, port: int, announce: Callable[[str], None] = 
         raise UserError(f"cannot listen at {host}, port {port}: {why.lower()}; try another --port") from error
     port = listening.getsockname()[1]
     app = make(queue, port, token, loopback=loopback)
-    app.state.neighbours.start()
+    threading.Thread(target=app.state.prepare, daemon=True).start()
     entry = f"/?token={token}" if token else "/"
     announce(f"review of batch {queue.run.batch_name}: {address(host, port)}{entry}\nCtrl-C ends it; answers are kept")
     # No access log: it would hold the token.
     config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _prepare(*parts: Neighbours | Overview) -> None:
+    """In the background: what takes a while, and what the page can begin without."""
+    for part in parts:
+        try:
+            part.prepare()
+        except Exception as error:  # a thread's error would be lost
+            part.failed = str(error) or type(error).__name__
+            log.warning("the page shows no %s: %s", type(part).__name__.lower(), part.failed)
 
 
 def is_loopback(host: str) -> bool:

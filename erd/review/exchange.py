@@ -39,8 +39,7 @@ def to_label_studio(queue: Queue, address: str) -> list[dict[str, Any]]:
     rows = {image: row for row, image in enumerate(queue.table["id"])}
     for (name, image), answers in given.items():  # further down the list
         if image in rows:
-            item = {"row": rows[image], "id": image, "predicted": queue.table["predicted"][rows[image]]}
-            tasks.append(_task(queue, address, name, item, answers))
+            tasks.append(_task(queue, address, name, {"row": rows[image], "id": image}, answers))
     return tasks
 
 
@@ -80,11 +79,12 @@ def take_in(content: bytes, ending: str, queue: Queue) -> dict[str, int]:
 
 
 def _task(queue: Queue, address: str, name: str, item: dict[str, Any], answers: list[Answer]) -> dict[str, Any]:
-    prediction = {
-        "model_version": f"erd {queue.run.batch_name}",
-        "score": item.get("score"),
-        "result": [_choice(item["predicted"])],
-    }
+    version = f"erd {queue.run.batch_name}"
+    predictions = (
+        [{"model_version": version, "score": item["score"], "result": [_choice(item["predicted"])]}]
+        if "score" in item
+        else []
+    )
     return {
         "data": {
             "image": f"{address}/image/{item['row']}/large.png",
@@ -92,7 +92,7 @@ def _task(queue: Queue, address: str, name: str, item: dict[str, Any], answers: 
             "list": name,
             "batch": queue.run.batch_name,
         },
-        "predictions": [prediction] if "score" in item else [],
+        "predictions": predictions,
         # Label Studio refuses a task whose `completed_by` is no user of its own, so names go beside it.
         "annotations": [
             {"result": [_choice(CHOICES.get(a.kind, a.label or ""))], "reviewer": a.reviewer, "created_at": a.at}

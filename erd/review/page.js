@@ -1,4 +1,5 @@
-// The review page as it is seen: drawing, dialogs, keys. page_answers.js, loaded before, has what it knows and says.
+// The review page as it is seen: one image, the lists, keys. What it knows and says is in page_answers.js; groups, the
+// map, the look into a picture and dialogs have files of their own. All of them are loaded before.
 "use strict";
 
 // ------------------------------------------------------------------------------------------------ drawing
@@ -18,25 +19,40 @@ function draw(part, key, fill) {
 
 function render() {
   if (!page.facts) return;
-  const { list } = page, place = page.place[list], count = size(list), item = count ? here() : undefined;
+  const { view } = page, item = here();
   $("who").textContent = page.reviewer || "Your name";
   renderStatus();
   renderLists();
-  $("empty").hidden = count > 0;
-  $("empty").textContent = list === "audit" ? "The audit is empty (review.audit is 0)." :
-    "Nothing chosen: move the slider to the right.";
-  for (const part of ["stage", "side", "strip"]) $(part).hidden = count === 0;
-  if (item) {
-    $("place").textContent = `${place + 1} of ${count.toLocaleString("en")}`;
+  const none = single() && !(size(view) && item);
+  $("empty").hidden = !none;
+  $("empty").textContent = view === "audit" ? "The audit is empty (review.audit is 0)." : view === "flagged" ?
+    "Nothing chosen: move the slider to the right." : page.failed ? `They could not be found: ${page.failed}` : "Looking for them …";
+  $("stage").hidden = $("strip").hidden = none || !single();
+  $("group").hidden = view !== "groups";
+  $("landscape").hidden = view !== "map";
+  $("side").hidden = none || (view === "map" && !item);
+  $("peek").hidden = view !== "map";
+  if (item) renderItem(item);
+  if (view === "groups") renderGroups();
+  if (view === "map") renderMap();
+  if (single()) renderStrip();
+}
+
+function renderItem(item) {
+  if (single()) {
+    $("place").textContent = `${page.place[page.view] + 1} of ${size(page.view).toLocaleString("en")}`;
     $("name").textContent = `\u2066${item.id}\u2069`;   // isolated: the caption is cut off at its beginning
     $("name").title = item.id;
+    $("original").href = picture(item.row, "original");
     draw("large", item.row, showLarge);
-    draw("facts", [list, item], () => facts(item));
-    renderButtons(item);
-    renderOthers(item);
-    renderNeighbours(item);
+    renderBeside(item);
   }
-  renderStrip();
+  if (page.view === "map") draw("peek", item.row, () => [node("img", { src: picture(item.row, "large"), alt: `Image ${item.id}` }), item.id]);
+  const own = mine(VIEWS[page.view], item.row);
+  draw("facts", [page.view, item, own], () => facts(item, own));
+  renderButtons();
+  renderOthers(item);
+  renderNeighbours(item);
 }
 
 let fading = null;
@@ -52,52 +68,80 @@ function renderStatus() {
 }
 
 function renderLists() {
-  for (const list of ["flagged", "audit"]) {
-    const tab = $(`tab-${list}`);
-    tab.setAttribute("aria-selected", list === page.list);
-    tab.querySelector(".count").textContent = `${answered(list)} of ${size(list).toLocaleString("en")}`;
+  const { view, facts } = page;
+  for (const name of Object.keys(VIEWS)) {
+    const tab = $(`tab-${name}`);
+    tab.hidden = facts[name] === 0 && ["groups", "useful"].includes(name);
+    tab.setAttribute("aria-selected", name === view);
+    tab.tabIndex = name === view ? 0 : -1;
+    if (name !== "map") tab.querySelector(".count").textContent = `${answered(name)} of ${size(name).toLocaleString("en")}`;
   }
-  $("view").setAttribute("aria-labelledby", `tab-${page.list}`);
-  const done = answered(page.list), count = size(page.list);
+  $("view").setAttribute("aria-labelledby", `tab-${view}`);
+  if (drawn.tab !== view) {            // on a phone not all tabs are to be seen at once
+    drawn.tab = view;
+    $(`tab-${view}`).scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+  const list = view === "map" ? "flagged" : view, done = answered(list), count = size(list);
   $("progress").setAttribute("aria-valuemax", count);
   $("progress").setAttribute("aria-valuenow", done);
   $("progress").firstElementChild.style.width = count ? `${(100 * done) / count}%` : "0";
-  $("depth").hidden = page.list !== "flagged";
-  $("about-audit").hidden = page.list !== "audit";
-  $("about-look").hidden = page.list !== "flagged" || !page.facts.worth_a_look;
-  const last = page.cut ? page.items.flagged.get(page.cut - 1) : { wrong: 0 };
-  const sure = `${Math.round(100 * page.facts.confidence)}% confidence`;
-  const bound = !last ? "…" : page.cut === 0 ? "none" : plural(page.cut, "image") +
-    (page.facts.bounded ? `, at most ${last.wrong.toLocaleString("en")} of them known (${sure})` : "");
+  $("depth").hidden = view !== "flagged";
+  $("about-look").hidden = view !== "flagged" || !facts.worth_a_look;
+  $("about").textContent = {
+    useful: "Some of the most novel images, each as unlike those before it as can be: few answers tell of many classes.",
+    audit: "Drawn at random from the whole batch, flagged or not. What the classifier says is shown after your answer, so as not to lead you.",
+    map: "What looks alike lies together. Click an image, or go there with the arrow keys.",
+  }[view] || "";
+  const bound = depth();
   $("bound").textContent = bound;
   $("cut").setAttribute("aria-valuetext", bound);
-  $("reset").hidden = page.cut === page.facts.shown;
-  $("reset").textContent = `Back to the first ${page.facts.shown.toLocaleString("en")}`;
+  $("reset").hidden = page.cut === facts.shown;
+  $("reset").textContent = `Back to the first ${facts.shown.toLocaleString("en")}`;
+}
+
+function depth() {                     // what the slider stands for, and what is promised of so many
+  const { cut, facts } = page, last = page.items.flagged.get(cut - 1);
+  if (!cut) return `none of ${plural(facts.images, "image")}`;
+  const first = `the first ${cut.toLocaleString("en")} of ${plural(facts.images, "image")}`;
+  if (!last || !facts.bounded) return first;
+  const sure = cut - last.wrong, confidence = `${Math.round(100 * facts.confidence)}% confidence`;
+  return sure > 0 ? `${first}: at least ${sure.toLocaleString("en")} of them novel (${confidence})` :
+    `${first}: whether any is novel, only a look can tell`;
 }
 
 function showLarge(image) {
   const item = here();
+  if (lens.zoom !== 1) Object.assign(lens, { zoom: 1, x: 0, y: 0 });   // greys stay: the next scan is much like this one
+  if (page.beside > 0) page.beside = 0;
+  renderLens();
   image.classList.add("waiting");
   image.onload = image.onerror = () => image.classList.remove("waiting");
   image.alt = `Image ${item.id}`;
   image.src = picture(item.row, "large");
-  const after = page.items[page.list].get(item.place + 1);
-  if (after) new Image().src = picture(after.row, "large");
+  for (let ahead = 1; ahead <= 3; ahead++) {
+    const after = page.items[page.view].get(page.place[page.view] + ahead);
+    if (after) new Image().src = picture(after.row, "large");
+  }
 }
 
-function facts(item) {
-  const shown = [["Classifier says", item.predicted]];
+function facts(item, own) {
+  if (page.view === "audit" && !own) return [];
+  const shown = [["Classifier says", page.view === "audit" ? own.predicted || "…" : item.predicted]];
   if (item.p !== undefined) {
     shown.push(["p-value", item.p < 0.001 ? item.p.toExponential(1) : item.p.toPrecision(2)],
                ["Score", item.score.toFixed(3)], ["Flagged", item.flagged ? "yes" : "no"]);
   }
+  if (page.view === "groups") shown.splice(0, 4, ["Marked image", item.id.split("/").pop()], ...shown.slice(0, 2));
   return shown.map(([name, value]) => node("div", {}, node("dt", { textContent: name }), node("dd", { textContent: value })));
 }
 
-function renderButtons(item) {
-  const own = mine(page.list, item.place), keys = keyed();
-  draw("mine", [own, page.failures > 0], () => {
-    if (!own) return ["What does it show?"];
+function renderButtons() {
+  const images = asked(), answers = images.map((image) => mine(VIEWS[page.view], image.row)), keys = keyed();
+  const same = answers.length && answers.every((one) => one && say(one) === say(answers[0]));
+  const own = same ? { kind: answers[0].kind, label: answers[0].label, saved: answers.every((one) => one.saved) } : undefined;
+  draw("mine", [own, page.failures > 0, images.length], () => {
+    if (!own) return [images.length > 1 ? `What do these ${plural(images.length, "image")} show?` : images.length ? "What does it show?" :
+      "All are taken out."];
     const state = own.saved ? node("span", { className: "ok" }, " ✓ saved") :
       node("span", { className: page.failures ? "no" : "" }, page.failures ? " not saved yet" : " saving …");
     return ["You said ", node("b", {}, say(own)), state];
@@ -123,8 +167,8 @@ function renderButtons(item) {
 }
 
 function renderOthers(item) {
-  const others = said(page.list, item.place).filter((a) => a.reviewer !== page.reviewer);
-  const own = mine(page.list, item.place), disputed = page.disputed.has(slot(page.list, item.place));
+  const list = VIEWS[page.view], others = said(list, item.row).filter((a) => a.reviewer !== page.reviewer);
+  const own = mine(list, item.row), disputed = page.disputed.has(slot(list, item.row));
   draw("others", [others, Boolean(own), disputed], () => {
     const made = disputed ? [node("span", { className: "dispute" }, "≠ Reviewers disagree")] : [];
     if (others.length && !own) {       // an answer that is seen first is no second opinion
@@ -137,13 +181,20 @@ function renderOthers(item) {
 }
 
 function renderNeighbours(item) {
-  const found = page.neighbours.get(item.row);
-  draw("neighbours", [item.row, found], () => {
-    if (!found) return [node("p", {}, "Looking for them …")];
-    return found.map((n) => node("figure", { title: `${n.label}, cosine ${n.cosine.toFixed(2)}` },
-      node("img", { src: `/train/${n.row}.png?${page.facts.key}`, alt: `Training image of class ${n.label}` }), n.label));
+  const hidden = hidesNeighbours(item), found = page.neighbours.get(item.row);
+  draw("neighbours", [item.row, hidden, !hidden && found, single() && page.beside], () => {
+    if (hidden || !found) return [node("p", {}, hidden ? "Shown after your answer." : "Looking for them …")];
+    return found.map((n, i) => {
+      const made = node("button", { type: "button", title: `${n.label}, cosine ${n.cosine.toFixed(2)}; click to see it beside the image`,
+        onclick: () => { page.beside = page.beside === i ? -1 : i; render(); } },
+        node("img", { src: `/train/${n.row}.png?${page.facts.key}`, alt: `Training image of class ${n.label}` }), n.label);
+      made.dataset.key = i;
+      made.disabled = !single();
+      made.setAttribute("aria-pressed", single() && page.beside === i);
+      return made;
+    });
   });
-  if (!found) seekNeighbours(item.row);
+  if (!hidden && !found) seekNeighbours(item.row);
 }
 
 let seeking = null;
@@ -159,29 +210,29 @@ async function seekNeighbours(row) {
         break;
       }
     } catch { /* the page works without */ }
-    await new Promise((resume) => setTimeout(resume, wait));
+    await pause(wait);
   }
   if (seeking === row) seeking = null;
   render();
 }
 
 function renderStrip() {
-  const { list } = page, count = size(list), at = page.place[list];
+  const { view } = page, list = VIEWS[view], count = size(view), at = page.place[view];
   const from = Math.max(0, at - WINDOW), to = Math.min(count, at + WINDOW + 1);
   const shown = [];
   for (let place = from; place < to; place++) {
-    const item = page.items[list].get(place);
+    const item = page.items[view].get(place);
     if (!item) {
-      fetchItems(list, place).then(render, () => {});
+      if (view !== "useful") fetchItems(view, place).then(render, () => {});
       break;
     }
-    const own = mine(list, place);
+    const own = mine(list, item.row);
     shown.push({ place, row: item.row, id: item.id, below: item.flagged === false, own: own && say(own),
-                 saved: own && own.saved, disputed: page.disputed.has(slot(list, place)) });
+                 saved: own && own.saved, disputed: page.disputed.has(slot(list, item.row)) });
   }
-  draw("strip", [list, at, shown], () => shown.flatMap((s) => {
+  draw("strip", [view, at, shown], () => shown.flatMap((s) => {
     const state = s.own ? `, you said ${s.own}${s.saved ? "" : ", not saved yet"}` : "";
-    const made = node("button", { type: "button", onclick: () => go(list, s.place), title: s.id,
+    const made = node("button", { type: "button", onclick: () => go(view, s.place), title: s.id,
       className: `${s.own ? "answered" : ""} ${s.below ? "below" : ""}` });
     made.dataset.key = s.place;
     made.setAttribute("aria-label", `Image ${s.place + 1}${state}${s.disputed ? ", reviewers disagree" : ""}`);
@@ -189,11 +240,11 @@ function renderStrip() {
     made.append(node("img", { src: picture(s.row, "thumb"), alt: "", loading: "lazy" }));
     if (s.own) made.append(node("i", { className: s.saved ? "" : "waiting" }, s.saved ? "✓" : "…"));
     if (s.disputed) made.append(node("i", { className: "dispute" }, "≠"));
-    return list === "flagged" && s.place + 1 === page.facts.last_good ? [made, edge()] : [made];
+    return view === "flagged" && s.place + 1 === page.facts.last_good ? [made, edge()] : [made];
   }));
   const strip = $("strip"), current = strip.querySelector("[aria-current=true]");
-  if (current && drawn.scrolled !== `${list}/${at}/${from}`) {
-    drawn.scrolled = `${list}/${at}/${from}`;
+  if (current && drawn.scrolled !== `${view}/${at}/${from}`) {
+    drawn.scrolled = `${view}/${at}/${from}`;
     strip.scrollLeft = current.offsetLeft - strip.offsetLeft - (strip.clientWidth - current.clientWidth) / 2;
   }
 }
@@ -205,134 +256,73 @@ function edge() {                      // the last good image stands before it
   return made;
 }
 
-// ------------------------------------------------------------------------------------------------ dialogs
-
-function askName(then) {
-  const dialog = $("ask-name"), input = $("reviewer");
-  input.value = page.reviewer;
-  dialog.querySelector("form").onsubmit = (event) => {
-    event.preventDefault();
-    const name = input.value.trim().replace(/\s+/g, " ");
-    if (!name) return;
-    page.reviewer = name;
-    localStorage.setItem("erd-review-name", name);
-    dialog.close();
-    sortOwn();
-    render();
-    if (then) then();
-    else firstOpen();
-  };
-  dialog.showModal();
-  input.select();
-}
-
-function askClass(mode) {
-  const dialog = $("ask-class"), input = $("class-name"), list = $("matches");
-  let matches = [], chosen = -1;
-  $("ask-class-title").textContent = mode === "new" ? "New class" : "Find a class";
-  $("ask-class-hint").textContent = mode === "new" ? "Typed once; then it has a button and a key for everybody." :
-    "Type a part of its name.";
-  const choose = (name) => {
-    dialog.close();
-    answer("class", name);
-  };
-  const look = () => {
-    const text = input.value.trim().toLowerCase();
-    const all = [...page.facts.known, ...page.fresh];
-    matches = mode === "new" && !text ? [] : all.filter((name) => name.toLowerCase().includes(text));
-    matches.sort((a, b) => b.toLowerCase().startsWith(text) - a.toLowerCase().startsWith(text));
-    matches = matches.slice(0, 50);
-    chosen = mode === "new" ? -1 : matches.length ? 0 : -1;
-    mark();
-  };
-  const mark = () => {
-    list.replaceChildren(...matches.map((name, i) => {
-      const made = node("li", { role: "option", textContent: name, id: `match-${i}`, onclick: () => choose(name) });
-      made.setAttribute("aria-selected", i === chosen);
-      return made;
-    }));
-    if (chosen >= 0) {
-      input.setAttribute("aria-activedescendant", `match-${chosen}`);
-      list.children[chosen].scrollIntoView({ block: "nearest" });
-    } else input.removeAttribute("aria-activedescendant");
-  };
-  input.value = "";
-  input.oninput = look;
-  input.onkeydown = (event) => {
-    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!by) return;
-    event.preventDefault();
-    chosen = Math.max(mode === "new" ? -1 : 0, Math.min(matches.length - 1, chosen + by));
-    mark();
-  };
-  dialog.querySelector("form").onsubmit = (event) => {
-    event.preventDefault();
-    const text = input.value.trim().replace(/\s+/g, " ");
-    if (chosen >= 0) choose(matches[chosen]);
-    else if (mode === "new" && text) choose(text);
-  };
-  dialog.querySelector(".close").onclick = () => dialog.close();
-  look();
-  dialog.showModal();
-  input.focus();
-}
-
-async function importFile(event) {
-  const file = event.target.files[0];
-  $("menu").open = false;
-  if (!file) return;
-  try {
-    const response = await fetch(`/import/${file.name.split(".").pop().toLowerCase()}`, { method: "POST", body: file });
-    const done = await response.json();
-    if (!response.ok) throw new Error(done.detail);
-    page.note = `Imported: ${plural(done.added, "answer")} new, ${done.there} there already` +
-      (done.unknown ? `, ${done.unknown} of other images` : "");
-    page.failure = "";
-    await refresh();
-  } catch (error) {
-    page.failure = `Not imported: ${error.message}`;
-  }
-  event.target.value = "";
-  render();
-}
-
 // ------------------------------------------------------------------------------------------------ keys, and the start
 
+const SHORT = { G: "groups", N: "flagged", U: "useful", A: "audit", M: "map" };   // with the shift key: plain letters are classes'
+
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const arrows = event.key.startsWith("Arrow");
-  if (event.target.id === "cut" && (arrows || ["Home", "End", "PageUp", "PageDown"].includes(event.key))) return;
-  if (event.target.role === "tab" && arrows) return switchTab();
-  const named = [...keyed()].find(([, key]) => key === event.key);
-  const acts = {
-    ArrowLeft: () => step(-1), ArrowRight: () => step(1), n: () => askClass("new"), u: undo,
-    "/": () => askClass("find"), "?": () => $("keys").showModal(),
-  };
-  const [kind] = Object.entries(KINDS).find(([, { key }]) => key === event.key) || [];
-  const act = acts[event.key] || (kind && (() => answer(kind))) || (named && (() => answer("class", named[0])));
+  if (!page.facts || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const { key, target } = event, arrows = key.startsWith("Arrow");
+  if (target.id === "cut" && (arrows || ["Home", "End", "PageUp", "PageDown"].includes(key))) return;
+  if (target.role === "tab" && arrows) return switchTab(key === "ArrowLeft" || key === "ArrowUp" ? -1 : 1);
+  const act = arrows ? () => onArrow(key, event.shiftKey) : ownKeys(key, target) || commonKeys(key);
   if (!act) return;
   event.preventDefault();
-  if (event.repeat && !arrows) return; // a key held down is one answer
+  if (event.repeat && !arrows && !(key in pictureKeys)) return; // a key held down is one answer
   act();
 }
 
-function switchTab() {
-  const other = page.list === "flagged" ? "audit" : "flagged";
-  go(other, page.place[other]);
+function onArrow(key, shift) {
+  if (page.view === "groups") moveCursor(key);
+  else if (page.view === "map") moveOnMap(key);
+  else if (shift) pan(key);
+  else if (key === "ArrowLeft" || key === "ArrowRight") step(key === "ArrowLeft" ? -1 : 1);
+  else besides(key === "ArrowUp" ? -1 : 1);
+}
+
+function ownKeys(key, target) {        // of a view
+  const free = !target.closest("button, a, input, summary") || $("grid").contains(target);
+  if (page.view === "groups") {
+    const turn = { PageUp: -1, PageDown: 1 }[key];
+    if (turn && page.groups.length > 1) return () => goGroup(page.group + turn);
+    if (key === " " && free && !$("grid").contains(target)) return () => takeOut(page.cursor);   // a focused one does so itself
+    return key === "Enter" && free ? () => openAlone() : undefined;
+  }
+  if (page.view === "map") {
+    if (key === "Enter" && free && page.point) return () => open(page.point.place);
+    return key in mapKeys ? () => { mapKeys[key](); drawMap(); } : undefined;
+  }
+  return key in pictureKeys ? () => { pictureKeys[key](); renderLens(); } : undefined;
+}
+
+function commonKeys(key) {
+  const acts = { n: () => askClass("new"), u: undo, "/": () => askClass("find"), "?": () => $("keys").showModal() };
+  if (acts[key]) return acts[key];
+  if (SHORT[key]) return $(`tab-${SHORT[key]}`).hidden ? undefined : () => go(SHORT[key]);
+  const [kind] = Object.entries(KINDS).find(([, one]) => one.key === key) || [];
+  const [name] = [...keyed()].find(([, one]) => one === key) || [];
+  return kind ? () => answer(kind) : name && (() => answer("class", name));
+}
+
+function switchTab(by) {
+  const tabs = Object.keys(VIEWS).filter((name) => !$(`tab-${name}`).hidden);
+  const other = tabs[(tabs.indexOf(page.view) + by + tabs.length) % tabs.length];
+  go(other);
   $(`tab-${other}`).focus();
 }
 
-function firstOpen() {
-  for (const list of ["audit", "flagged"]) {
+function firstOpen(view) {
+  for (const name of Object.keys(page.place)) {
+    const has = done(name);
     let place = 0;
-    while (place < size(list) && mine(list, place)) place++;
-    page.place[list] = place < size(list) ? place : 0;
+    while (place < size(name) && has(place)) place++;
+    page.place[name] = place < size(name) ? place : 0;
   }
-  go(page.list, page.place[page.list]);
+  const group = page.groups.findIndex((one) => one.images.some(isOpen));
+  return view === undefined && group >= 0 ? goGroup(group) : go(view || "flagged");
 }
 
 async function start() {
-  page.own = new Map();
   try {
     const known = await ask("/api/batch");
     page.cut = known.shown;
@@ -341,6 +331,7 @@ async function start() {
     const kept = Number(localStorage.getItem(cutKey()) || known.shown);
     $("cut").max = known.images;
     setCut(Math.min(kept, known.images));
+    await Promise.all([fetchItems("flagged", 0), known.groups && ask("/api/groups").then((groups) => { page.groups = groups; })]);
     if (page.cut) await fetchItems("flagged", page.cut - 1);
     await refresh();
   } catch (error) {
@@ -355,11 +346,13 @@ async function start() {
   $("alarm").className = page.facts.rings ? "rings" : "";
   $("findings").replaceChildren(...page.facts.findings.map((text) => node("p", { textContent: text })));
   $("about-look").textContent = page.facts.worth_a_look;
-  $("about-audit").textContent = `${plural(page.facts.audit, "image")} drawn at random from the whole batch, flagged or not; ` +
-    "scores are hidden so as not to lead you.";
   firstOpen();
   if (page.unsent.length) send();
   if (!page.reviewer) askName();
+  found("/api/useful", "useful").then((items) => {
+    (items || []).forEach((item, place) => page.items.useful.set(place, item));
+    render();
+  });
   setInterval(() => document.visibilityState === "visible" && refresh().then(() => {
     if (page.failure === "The server does not answer") { page.failure = ""; render(); }
   }, (error) => {
@@ -367,19 +360,18 @@ async function start() {
   }), POLL);
 }
 
-$("tab-flagged").onclick = () => go("flagged", page.place.flagged);
-$("tab-audit").onclick = () => go("audit", page.place.audit);
+for (const name of Object.keys(VIEWS)) $(`tab-${name}`).onclick = () => go(name);
 $("previous").onclick = () => step(-1);
 $("next").onclick = () => step(1);
 $("who").onclick = () => askName();
 $("undo").onclick = undo;
 $("help").onclick = () => $("keys").showModal();
 $("import").onchange = importFile;
-$("reset").onclick = () => { setCut(page.facts.shown); go("flagged", page.place.flagged); };
+$("reset").onclick = () => { setCut(page.facts.shown); go("flagged"); };
 $("cut").oninput = async (event) => {
   setCut(Number(event.target.value));
   await fetchItems("flagged", page.cut - 1).catch(() => {});
-  go("flagged", page.place.flagged);
+  go("flagged");
 };
 $("keys").querySelector("form").onsubmit = (event) => { event.preventDefault(); $("keys").close(); };
 document.addEventListener("keydown", onKey);

@@ -17,8 +17,8 @@ from erd.data.decode import decode, opened
 from erd.data.inbox import original
 from erd.review.queue import Queue
 
-LARGE = 1024  # pixels a side, at most
-CRISP = 512  # packed pixels are enlarged by whole numbers up to this
+LARGE = 1024  # pixels a side, at most; browsers enlarge smoothly what has fewer
+WHOLE = 1 << 20  # more than any file has
 _decoding = threading.Semaphore(2)  # a file may have 80 million pixels: not twenty of them at once
 
 
@@ -44,11 +44,15 @@ class Pictures:
             return _png(Image.new("L", (8, 8), 128))
         return _png(_image(self.labeled.some(torch.tensor([row])).take(torch.tensor([0]))[0].numpy()))
 
-    def large(self, row: int) -> bytes:
+    def large(self, row: int, side: int = LARGE) -> bytes:
         with _decoding:
-            return _png(self._original(row) or _enlarged(_image(self.batch[row].numpy())))
+            return _png(self._original(row, side) or _image(self.batch[row].numpy()))
 
-    def _original(self, row: int) -> Image.Image | None:
+    def original(self, row: int) -> bytes:
+        """With all the pixels the file has."""
+        return self.large(row, WHOLE)
+
+    def _original(self, row: int, side: int) -> Image.Image | None:
         """The file in the inbox, if it is there, and still the one that was scored: an inbox may be filled anew under
         the same names."""
         if self.inbox is None:
@@ -62,20 +66,15 @@ class Pictures:
                 now = as_labeled(decode(file, len(scored)).pixels[None], scored.ndim == 3)[0]
                 if not np.array_equal(now, scored):
                     return None
-            image = opened(file, LARGE).image
+            image = opened(file, side).image
         except (OSError, ValueError, RuntimeError):  # gone since, damaged
             return None
-        image.thumbnail((LARGE, LARGE), Image.Resampling.LANCZOS)
-        return _enlarged(image)
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+        return image
 
 
 def _image(pixels: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels.squeeze())
-
-
-def _enlarged(image: Image.Image) -> Image.Image:
-    factor = max(1, CRISP // max(image.size))
-    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
 
 
 def _png(image: Image.Image) -> bytes:

@@ -1,5 +1,7 @@
 """What there is to look at in a batch, and in which order."""
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,7 @@ from erd.reporting import tiers, wording
 from erd.runs import configure
 from erd.runs.answers import Answers, audit_rows
 from erd.runs.folder import RunDir
-from erd.runs.results import Ingested, Metrics
+from erd.runs.results import Decided, Ingested, Metrics
 from erd.settings.schema import Settings
 
 
@@ -29,12 +31,26 @@ class Queue:
     lists: dict[str, np.ndarray]  # "flagged", "audit" → rows in the order they are shown
     cut: int
     shown: int
+    budget: int  # images that are worth a look
     wrong_at_most: np.ndarray  # of the first k + 1 of "flagged", so many are known
+    groups: list[tuple[str, list[int]]]  # candidate classes, the strongest first: in words, and their rows
     key: str  # of this batch as it was scored now: rows and places mean nothing for another
 
     @property
     def answers(self) -> Answers:
         return Answers(self.run.answers)
+
+    @functools.cached_property
+    def places(self) -> dict[str, dict[int, int]]:
+        """Of each list: row → place."""
+        return {name: {int(row): place for place, row in enumerate(rows)} for name, rows in self.lists.items()}
+
+    def begins_with(self) -> list[int]:
+        """Rows that a reviewer meets first, each once."""
+        grouped = [row for _, rows in self.groups for row in rows]
+        return [
+            int(row) for row in dict.fromkeys([*grouped, *self.lists["flagged"][: self.shown], *self.lists["audit"]])
+        ]
 
     def facts(self) -> dict[str, Any]:
         metrics = Metrics.read(self.run)
@@ -52,19 +68,23 @@ class Queue:
             "flagged": self.cut,
             "shown": self.shown,
             "last_good": wording.last_good(metrics),
+            "groups": len(self.groups),
+            "useful": min(self.budget, len(self.table)),
             "audit": len(self.lists["audit"]),
             "known": self.known,
         }
 
     def items(self, name: str, start: int, count: int) -> list[dict[str, Any]]:
-        """The audit says nothing of scores, which would lead the eye."""
+        return self.images(self.lists[name][start : start + count], name)
+
+    def images(self, rows: Sequence[int] | np.ndarray, name: str = "flagged") -> list[dict[str, Any]]:
+        """The audit says nothing of scores and classes, which would lead the eye."""
         shown = []
-        for place in range(start, min(start + count, len(self.lists[name]))):
-            row = int(self.lists[name][place])
-            image = self.table.iloc[row]
-            item = {"place": place, "row": row, "id": image["id"], "predicted": image["predicted"]}
+        for row in map(int, rows):
+            image, place = self.table.iloc[row], self.places[name][row]
+            item = {"place": place, "row": row, "id": image["id"]}
             if name == "flagged":
-                item |= {"score": float(image["score"]), "p": float(image["p_value"])}
+                item |= {"predicted": image["predicted"], "score": float(image["score"]), "p": float(image["p_value"])}
                 item |= {"flagged": bool(image["flagged"]), "wrong": int(self.wrong_at_most[place])}
             shown.append(item)
         return shown
@@ -90,6 +110,18 @@ def load(run: RunDir) -> Queue:
         {"flagged": order, "audit": audit},
         int(table["flagged"].sum()),
         len(tiers.shown(run)),
+        tiers.budget(run),
         np.minimum(wrong, np.arange(1, len(table) + 1)),
+        _groups(run, table),
         files.digest([run.batch_name, files.sha256(run.scores)])[:16],
     )
+
+
+def _groups(run: RunDir, table: pd.DataFrame) -> list[tuple[str, list[int]]]:
+    rows = {image: row for row, image in enumerate(table["id"])}
+    groups = Decided.read(run).groups if run.decision.exists() else []
+    return [
+        (wording.group(group.images, group.at_least, group.like), [rows[image] for image in group.ids])
+        for group in groups
+        if all(image in rows for image in group.ids)
+    ]

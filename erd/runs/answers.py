@@ -102,20 +102,23 @@ class Answers:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def add(self, answer: Answer) -> None:
-        """On disk when it returns. What the reviewer has said already is not written twice: a page may ask again."""
+    def add(self, *answers: Answer) -> None:
+        """On disk when it returns, all or none. What the reviewer has said already is not written twice: a page may ask
+        again. Answers given at once, to a whole group, have the same time: that makes them one to `undo`."""
         with self._writing() as (events, write):
-            if not any(known.slot == answer.slot and known.said == answer.said for known in _standing(events)):
-                write([answer])
+            standing = {known.slot: known.said for known in _standing(events)}
+            write([answer for answer in answers if standing.get(answer.slot) != answer.said])
 
-    def undo(self, reviewer: str, list: str | None = None) -> Answer | None:
-        """Take back the reviewer's last answer (on a list): what they said of the image before stands again."""
+    def undo(self, reviewer: str, list: str | None = None) -> "tuple[Answer, ...]":
+        """Take back the reviewer's last answer (on a list), to a whole group if it was given to one: what they said of
+        the images before stands again."""
         with self._writing() as (events, write):
             own = [a for a in _history(events) if a.reviewer == reviewer and list in (None, a.list)]
-            if not own:
-                return None
-            write([Undo(own[-1].image, reviewer, own[-1].list, now())])
-            return own[-1]
+            last = [(a.at, a.list, a.said) for a in own[-1:]]
+            gone = tuple(a for a in own if (a.at, a.list, a.said) in last)
+            at = now()
+            write([Undo(answer.image, reviewer, answer.list, at) for answer in gone])
+            return gone
 
     def merge(self, answers: Iterable[Answer]) -> int:
         """Add answers from elsewhere, all or none; those that were taken in before, or that the reviewer has since

@@ -183,5 +183,9 @@ class RunDir:
     def neighbours(self) -> Path:
         return self.review / "neighbours.json"  # row of the batch → the nearest training images
 
+    @property
+    def overview(self) -> Path:
+        return self.review / "overview.json"  # the map of the batch, and its most useful images
+
     def record(self, stage: str) -> Path:
         return self.root / "stages" / f"{stage}.json"

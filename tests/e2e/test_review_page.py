@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,30 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import batches_to_review
+import browsers
 import pytest
 from batches_to_review import given, ids
-from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, expect
 from servers import free_port, review_pages, wait_for_answer
 
 from erd.base import files
 from erd.review import queue
 from erd.runs.folder import RunDir
 
-CHROMIUM = shutil.which("chromium")
-SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-SWITCHES += ["--disable-sync", "--no-first-run"]
 Open = Callable[..., Page]
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
-expect.set_options(timeout=20_000)
+pytestmark = browsers.NEEDED
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+    with browsers.chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
@@ -51,23 +44,8 @@ def serve() -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Open]:
-    """Open the page in a browser of its own, as a reviewer; errors in the page fail the test."""
-    wrong: list[str] = []
-
-    def start(url: str, reviewer: str = "Ada", **how: Any) -> Page:
-        page = browser.new_context(**how).new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None)
-        page.goto(url)
-        page.get_by_label("Your name").fill(reviewer)
-        page.keyboard.press("Enter")
-        expect(page.locator("#who")).to_have_text(reviewer)
-        return page
-
-    yield start
-    for context in browser.contexts:
-        context.close()
-    assert wrong == []
+    with browsers.reviewers(browser) as open_page:
+        yield open_page
 
 
 def saved(page: Page, count: int) -> None:
@@ -222,11 +200,11 @@ def test_the_slider_goes_down_the_list_with_the_bound_at_that_cut(
     run: RunDir, serve: Callable[..., str], visit: Open
 ) -> None:
     page = visit(serve(run))
-    expect(page.locator("#bound")).to_have_text("20 images, at most 4 of them known (90% confidence)")
+    expect(page.locator("#bound")).to_have_text("the first 20 of 60 images: at least 16 of them novel (90% confidence)")
     page.get_by_label("How far down").focus()
     for _ in range(9):
         page.keyboard.press("ArrowRight")
-    expect(page.locator("#bound")).to_have_text("29 images, at most 7 of them known (90% confidence)")
+    expect(page.locator("#bound")).to_have_text("the first 29 of 60 images: at least 22 of them novel (90% confidence)")
     place(page, 1, 29)
     page.keyboard.press("2")
     saved(page, 1)
@@ -271,7 +249,7 @@ def test_where_the_list_is_empty_the_slider_still_leads_to_images(
     page.keyboard.press("x")  # of no image
     page.get_by_label("How far down").fill("3")
     place(page, 1, 3)
-    expect(page.locator("#bound")).to_have_text("3 images")  # no bound holds where all have moved
+    expect(page.locator("#bound")).to_have_text("the first 3 of 60 images")  # no bound holds where all have moved
     page.keyboard.press("x")
     saved(page, 1)
 
@@ -381,7 +359,7 @@ def test_a_foreign_page_can_neither_answer_nor_read(run: RunDir, serve: Callable
     page.route("http://evil.example/**", lambda route: route.fulfill(content_type="text/html", body="<p>"))
     page.goto("http://evil.example/")
     key = queue.load(run).key
-    body = f'{{"batch": "{key}", "list": "flagged", "row": 0, "kind": "bad", "reviewer": "Mallory"}}'
+    body = f'{{"batch": "{key}", "list": "flagged", "rows": [0], "kind": "bad", "reviewer": "Mallory"}}'
     send = "([url, body]) => fetch(url, {method: 'POST', mode: 'no-cors', body}).then(() => 'sent', () => 'not sent')"
     read = "(url) => fetch(url).then(() => 'read', () => 'not read')"
     page.evaluate(send, [f"{url}/api/answer", body])
@@ -397,7 +375,7 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(
     page = visit(serve(run), viewport={"width": 360, "height": 740}, color_scheme=scheme, has_touch=True)
     place(page, 1)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    page.get_by_role("button", name="digit 3").tap()
+    page.locator("#buttons").get_by_role("button", name="digit 3").tap()
     place(page, 2)
     saved(page, 1)
     page.get_by_role("button", name="Undo").tap()

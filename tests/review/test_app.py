@@ -20,6 +20,7 @@ from erd.review import app, queue
 from erd.review.queue import Queue
 from erd.runs.answers import KINDS
 from erd.runs.folder import RunDir
+from erd.runs.results import Decided, Group
 
 PORT = 8600
 HOME = f"http://127.0.0.1:{PORT}"
@@ -50,7 +51,7 @@ def answer(page: TestClient, row: int, reviewer: str = "Ada", **said: object) ->
     given = {
         "batch": key,
         "list": "flagged",
-        "row": row,
+        "rows": [row],
         "kind": "class",
         "label": "digit 1",
         "reviewer": reviewer,
@@ -76,8 +77,8 @@ def pixels(page: TestClient, path: str) -> np.ndarray:
 
 
 def as_packed(page: TestClient, row: int) -> np.ndarray:
-    """The eight pixels that the nets saw, enlarged without blur."""
-    return pixels(page, f"/image/{row}/thumb.png").repeat(64, 0).repeat(64, 1)
+    """The eight pixels that the nets saw."""
+    return pixels(page, f"/image/{row}/thumb.png")
 
 
 def test_the_flagged_come_first_most_novel_first_and_the_list_goes_on_below(page: TestClient, run: RunDir) -> None:
@@ -105,7 +106,7 @@ def test_the_bound_never_falls_where_flags_do_not_follow_the_scores(run: RunDir)
 def test_the_audit_shows_no_score(page: TestClient, run: RunDir) -> None:
     items = page.get("/api/list/audit").json()
     assert len(items) == 12
-    assert {key for item in items for key in item} == {"place", "row", "id", "predicted"}
+    assert {key for item in items for key in item} == {"place", "row", "id"}
     assert page.get("/api/list/audit").json() == client(queue.load(run)).get("/api/list/audit").json()
 
 
@@ -118,12 +119,45 @@ def test_answers_of_all_reviewers_are_shown_with_new_classes_and_disagreement(pa
     assert answer(page, second, kind="not-novel", label=None, list="flagged") == 200
     shown = state(page, version)
     assert shown["new"] == ["walrus"], "one class, however it is typed"
-    assert {(d["list"], d["place"]) for d in shown["disputed"]} == {("flagged", 0), ("flagged", 1)}
+    assert {(d["list"], d["row"]) for d in shown["disputed"]} == {("flagged", first), ("flagged", second)}
     assert len(shown["answers"]) == 5
-    undone = undo(page).json()["undone"]
-    assert undone == {"list": "flagged", "place": 1}
-    assert [d["place"] for d in state(page)["disputed"]] == [0]
-    assert undo(page, "Nobody").json() == {"undone": None}
+    assert undo(page).json()["undone"] == [{"list": "flagged", "row": second, "place": 1}]
+    assert [d["row"] for d in state(page)["disputed"]] == [first]
+    assert undo(page, "Nobody").json() == {"undone": []}
+
+
+def test_look_alikes_are_told_with_their_images_and_answered_all_or_none(tmp_path: Path) -> None:
+    there = queue.load(batches_to_review.make(tmp_path / "grouped", groups=(8, 5)))
+    page = client(there)
+    first, second = page.get("/api/groups").json()
+    assert page.get("/api/batch").json()["groups"] == 2
+    assert first["said"].startswith("8 look-alikes, unlike anything labelled, nearest to “digit 0”")
+    rows = [image["row"] for image in first["images"]]
+    assert rows == there.lists["flagged"][:8].tolist()
+    assert [image["place"] for image in second["images"]] == [*range(8, 13)]
+    assert answer(page, 0, rows=[*rows, 60]) == 404
+    assert answer(page, 0, rows=[]) == 422
+    assert there.answers.current() == []
+    assert answer(page, 0, rows=rows) == 200
+    assert len({said.at for said in there.answers.current()}) == 1
+    assert [one["row"] for one in undo(page).json()["undone"]] == rows
+    assert there.answers.current() == []
+
+
+def test_without_look_alikes_or_where_they_are_of_another_run_there_are_none(page: TestClient, run: RunDir) -> None:
+    assert page.get("/api/groups").json() == []
+    decided = Decided.read(run)
+    Decided(decided.verdict, [], [Group(1, 1, "digit 0", ["gone"])]).write(run)
+    assert queue.load(run).groups == []
+    run.decision.unlink()
+    assert queue.load(run).groups == []
+
+
+def test_the_audit_tells_what_the_classifier_says_only_of_what_is_answered(page: TestClient, there: Queue) -> None:
+    first, second = (int(row) for row in there.lists["audit"][:2])
+    assert answer(page, first, list="audit") == answer(page, second) == 200
+    told = {(one["list"], one["row"]): one.get("predicted") for one in state(page)["answers"]}
+    assert told == {("audit", first): there.table["predicted"][first], ("flagged", second): None}
 
 
 def test_an_answer_is_on_disk_when_the_server_says_so(page: TestClient, there: Queue, run: RunDir) -> None:
@@ -149,7 +183,7 @@ def test_a_page_of_another_batch_that_was_left_open_changes_nothing(page: TestCl
     other = batches_to_review.make(tmp_path, name="2026-W47")
     key = page.get("/api/batch").json()["key"]
     later = client(queue.load(other))
-    given = {"batch": key, "list": "flagged", "row": 3, "kind": "bad", "reviewer": "Ada"}
+    given = {"batch": key, "list": "flagged", "rows": [3], "kind": "bad", "reviewer": "Ada"}
     assert later.post("/api/answer", json=given, headers=OWN).status_code == 409
     assert later.post("/api/undo", json={"batch": key, "reviewer": "Ada"}, headers=OWN).status_code == 409
     assert later.get("/api/state", params={"batch": key}).status_code == 409
@@ -158,7 +192,7 @@ def test_a_page_of_another_batch_that_was_left_open_changes_nothing(page: TestCl
 
 def test_neighbours_are_of_training_and_kept(there: Queue, run: RunDir) -> None:
     application = app.make(there, PORT)
-    application.state.neighbours.start().join(60)
+    application.state.prepare()
     page = TestClient(application, base_url=HOME)
     kept = files.load_json(run.neighbours)["neighbours"]
     rows = {int(row) for row in [*there.lists["flagged"][:20], *there.lists["audit"]]}
@@ -175,7 +209,7 @@ def test_neighbours_are_of_training_and_kept(there: Queue, run: RunDir) -> None:
         run.neighbours, {"key": files.load_json(run.neighbours)["key"], "neighbours": {row: [] for row in kept}}
     )
     again = app.make(there, PORT)
-    again.state.neighbours.start().join(60)
+    again.state.prepare()
     row = min(rows)
     assert TestClient(again, base_url=HOME).get(f"/api/neighbours/{row}").json() == {"neighbours": []}, "not found anew"
 
@@ -192,14 +226,15 @@ def test_a_training_image_is_nearest_to_itself(run: RunDir, tmp_path: Path) -> N
 def test_without_a_classifier_the_page_works_all_the_same(run: RunDir) -> None:
     run.pretrained.unlink()
     application = app.make(queue.load(run), PORT)
-    application.state.neighbours.start().join(60)
+    application.state.prepare()
     assert TestClient(application, base_url=HOME).get("/api/list/flagged").status_code == 200
 
 
 def test_the_large_picture_is_the_file_that_was_scored(page: TestClient, there: Queue, tmp_path: Path) -> None:
     inbox, ids = tmp_path / "inbox", there.table["id"]
-    original = np.asarray(Image.open(inbox / ids[0])).repeat(16, 0).repeat(16, 1)
+    original = np.asarray(Image.open(inbox / ids[0]))
     assert np.array_equal(pixels(page, "/image/0/large.png"), original)
+    assert np.array_equal(pixels(page, "/image/0/original.png"), original)
     assert not np.array_equal(original, as_packed(page, 0))
     gone, damaged, replaced, linked = (inbox / ids[row] for row in (1, 2, 3, 4))
     gone.unlink()
@@ -211,6 +246,19 @@ def test_the_large_picture_is_the_file_that_was_scored(page: TestClient, there: 
         assert np.array_equal(pixels(page, f"/image/{row}/large.png"), as_packed(page, row))
     (inbox / "ward 2").rename(tmp_path / "elsewhere")
     assert np.array_equal(pixels(page, "/image/5/large.png"), as_packed(page, 5))
+
+
+def test_the_large_picture_has_a_size_for_a_screen_and_the_original_all_its_pixels(
+    page: TestClient, there: Queue, tmp_path: Path
+) -> None:
+    file = tmp_path / "inbox" / there.table["id"][0]
+    Image.open(file).resize((1600, 1600), Image.Resampling.NEAREST).save(file)
+    assert pixels(page, "/image/0/large.png").shape == (8, 8), "other bytes than were scored"
+    table = files.load_table(packed.manifest(there.run.batch))
+    files.save_table(packed.manifest(there.run.batch), table.assign(file=table["id"], sha256=files.sha256(file)))
+    again = client(queue.load(there.run))
+    assert pixels(again, "/image/0/large.png").shape == (1024, 1024)
+    assert pixels(again, "/image/0/original.png").shape == (1600, 1600)
 
 
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/passwd", "a/../../secret.png", "x\0y"])
@@ -231,7 +279,7 @@ def test_an_id_that_leads_out_of_the_inbox_shows_no_file(run: RunDir, tmp_path: 
      "/image/99999999999999999999/thumb.png", "/image/..%2f..%2fsettings.json", "/train/160.png", "/train/100000.png",
      "/image/ward%200%2fscan-000.png/large.png", "/train/..%2fbatch.png", "/settings.json", "/..%2f..%2fsettings.json",
      "/page.py", "/answers.jsonl", "/docs", "/openapi.json", "/api/list/train", "/api/neighbours/60",
-     "/api/neighbours/-1"],
+     "/api/neighbours/-1", "/api/image/60", "/api/image/-1", "/image/60/original.png", "/page_answers.py"],
 )  # fmt: skip
 def test_nothing_but_this_batch_is_shown(page: TestClient, path: str) -> None:
     assert page.get(path).status_code == 404
@@ -244,7 +292,7 @@ def test_nothing_but_this_batch_is_shown(page: TestClient, path: str) -> None:
      {"Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"}],
 )  # fmt: skip
 def test_posts_from_other_sites_are_refused(page: TestClient, there: Queue, headers: dict[str, str]) -> None:
-    given = {"batch": there.key, "list": "flagged", "row": 0, "kind": "bad", "reviewer": "Mallory"}
+    given = {"batch": there.key, "list": "flagged", "rows": [0], "kind": "bad", "reviewer": "Mallory"}
     table = b"image,kind,label,reviewer,list,at\nward 0/scan-000.png,bad,,Mallory,flagged,\n"
     assert page.post("/api/answer", json=given, headers=headers).status_code == 403
     assert page.post("/api/undo", json={"reviewer": "Ada"}, headers=headers).status_code == 403

@@ -49,7 +49,7 @@ def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
 
 def page_of(run: RunDir) -> TestClient:
     application = app.make(queue.load(run), PORT)
-    application.state.neighbours.start().join(60)
+    application.state.prepare()
     return TestClient(application, base_url=HOME)
 
 
@@ -87,6 +87,14 @@ def test_neighbours_are_found_among_features_and_shown_as_the_librarys_pictures(
     assert np.mean(alike) > 0.9, "the classes are those a person sees"
     hidden = files.load_table(packed.manifest(run.labeled)).query("part != 'train'").index[0]
     assert page.get(f"/train/{hidden}.png").status_code == 404
+
+
+def test_the_map_is_in_the_directions_of_the_score_and_shows_the_new_kind_apart(run: RunDir) -> None:
+    found = page_of(run).get("/api/map").json()["map"]
+    points = np.array(found["points"])
+    blots, others = points[:6], points[6:]
+    apart = np.linalg.norm(blots.mean(0) - others.mean(0))
+    assert apart > blots.std(0).max(), "six blots among rings and stripes"
 
 
 def test_the_pictures_are_right_after_the_library_has_grown_in_front(run: RunDir) -> None:

@@ -38,11 +38,24 @@ def test_undo_takes_back_ones_own_last_answer_and_what_was_said_before_stands_ag
     given = [said("1"), said("2"), said("1", "dog"), said("3", reviewer="Ben"), said("2", "cow", list="audit")]
     for answer in given:
         answers.add(answer)
-    assert answers.undo("Ada", "flagged") == given[2]
+    assert answers.undo("Ada", "flagged") == (given[2],)
     assert answers.current() == [given[0], given[1], given[3], given[4]]
-    assert answers.undo("Ada") == given[4]
-    assert [answers.undo("Ada"), answers.undo("Ada"), answers.undo("Ada")] == [given[1], given[0], None]
+    assert answers.undo("Ada") == (given[4],)
+    assert [answers.undo("Ada"), answers.undo("Ada"), answers.undo("Ada")] == [(given[1],), (given[0],), ()]
     assert answers.current() == [given[3]]
+
+
+def test_an_answer_to_a_whole_group_is_taken_back_as_one(answers: Answers) -> None:
+    before, at = said("2", "dog"), now()
+    group = [replace(said(image, "cow"), at=at) for image in "123"]
+    answers.add(before)
+    answers.add(*group)
+    answers.add(*group)  # a page that was not told asks again
+    assert answers.current() == group
+    assert answers.path.read_text().count("\n") == 4
+    assert answers.undo("Ada") == tuple(group)
+    assert answers.current() == [before]
+    assert answers.undo("Ada") == (before,)
 
 
 def test_an_answer_that_a_page_sends_twice_is_one_answer(answers: Answers) -> None:
