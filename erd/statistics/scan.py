@@ -4,8 +4,10 @@
 
 The strength of the best candidate class (erd/statistics/candidates.py) is compared with its strength in random batches:
 as many images, drawn from batch and C together. If nothing is novel the real batch is one of these, so the p-value is
-exact at any numbers of images. It looks at groups, where ranks of single images (`novelty_test`) say little: twenty
-images of one kind in a thousand are seen though each of them could be an odd known one.
+exact at any numbers of images. How many images of a candidate are expected, S and those that were not drawn tell: a
+random batch leaves a part of what is new behind, where it speaks against the rest. It looks at groups, where ranks of
+single images (`novelty_test`) say little: twenty images of one kind in a thousand are seen though each of them could be
+an odd known one.
 
 Images are exchanged within the class whose centre they are nearest to. So a week in which known classes come in other
 proportions than in C is compared with random weeks of the same proportions, and does not ring for that, as far as
@@ -68,8 +70,12 @@ class _Pool:
         seen, like = self.seen[rows], self.like[rows]
         first = (near - like).topk(min(BEGINNINGS, len(rows))).indices
         grown = candidates.grown(seen, like, first, ROUNDS)
-        in_train = torch.sigmoid(candidates.llr(grown.centres @ self.known.train.T, self.train_like))
-        expected = in_train.sum(1) * len(rows) / in_train.shape[1] + 1
+        left = ~inside
+        others = torch.cat([self.known.train, self.seen[left]])
+        elsewhere = torch.sigmoid(
+            candidates.llr(grown.centres @ others.T, torch.cat([self.train_like, self.like[left]]))
+        )
+        expected = elsewhere.sum(1) * (len(rows) / len(others)) + 1
         return float(candidates.excess(grown.belongs.sum(1), expected).max())
 
 
