@@ -8,7 +8,7 @@ import pandas as pd
 from erd.base import files
 from erd.data import packed
 from erd.reporting import html, tiers, wording
-from erd.runs import configure
+from erd.runs import audit, configure
 from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, Decided, Group, Metrics
 
@@ -28,10 +28,12 @@ def write(run: RunDir) -> Path:
     aside = pd.read_csv(run.quarantine)
     listed = tiers.shown(run)
     groups = Decided.read(run).groups if run.decision.exists() else []
+    heard = audit.heard(run)
     page = html.template("report.html").render(
-        headline=wording.headline(metrics),
-        quiet=not (metrics.verdict.worth_looking or wording.rich(metrics)),
-        alarm=wording.alarm(metrics),
+        headline=wording.audit(heard) if heard.rings else wording.headline(metrics),
+        quiet=not (metrics.verdict.worth_looking or wording.rich(metrics) or heard.rings),
+        alarm=wording.audit_alarm(metrics) if heard.rings else wording.alarm(metrics),
+        audit="" if heard.rings else wording.audit(heard),
         findings=wording.findings(metrics),
         noticed=wording.noticed(run),
         worth_a_look=wording.worth_a_look(metrics, settings.detect.confidence),

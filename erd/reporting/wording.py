@@ -9,6 +9,7 @@ import math
 
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics, Sensitivity
+from erd.statistics.audit import Audit
 from erd.statistics.verdict import Verdict
 
 # Of the most novel images: from here on an estimate is no chance. In quiet weeks of 400 images with as many calibration
@@ -138,6 +139,35 @@ def group(images: int, at_least: int, like: str = "") -> str:
     nearest = f", nearest to “{like}”" if like else ""
     sure = f"at least {at_least:,} of them novel" if at_least else "none of them is novel for sure"
     return f"{images:,} look-alikes, unlike anything labelled{nearest}; {sure}"
+
+
+def audit(found: Audit, which: str = "this week") -> str:
+    """What experts found in the random audit, in one sentence; nothing where nobody has looked."""
+    if not found.images:
+        return ""
+    if not found.rings:
+        return (
+            f"Among {found.images:,} random images of {which} experts found none of a class you do not know: at most "
+            f"{_percent(found.high)} of it can be of one."
+        )
+    about, between = _percent(found.share), f"{_percent(found.low).rstrip('%')} to {_percent(found.high)}"
+    seen = f"experts found {found.novel:,} such among {found.images:,} random images"
+    return f"About {about} of {which} is of a class you do not know ({between}): {seen}."
+
+
+def audit_alarm(metrics: Metrics) -> str:
+    """What the scores had to say, after the audit's news."""
+    verdict = metrics.verdict
+    if verdict.rings:
+        return alarm(metrics)
+    return f"Alarm by the audit: the scores alone would not have rung it (p = {verdict.alarm_p:.2g})."
+
+
+def audit_message(metrics: Metrics, found: Audit) -> tuple[str, str]:
+    """Subject and text of a message about it."""
+    learn = f"Let the classifier learn what was said: erd incorporate --batch {metrics.batch}"
+    text = "\n".join([audit(found, f"batch {metrics.batch}"), audit_alarm(metrics), learn])
+    return f"Experts found something new in batch {metrics.batch}", text
 
 
 def noticed(run: RunDir) -> str:
