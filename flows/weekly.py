@@ -25,6 +25,7 @@ from erd.runs.configure import settings_for
 from erd.runs.folder import RunDir
 from erd.runs.results import Ingested, Metrics
 from erd.settings.schema import Settings
+from erd.weekly import sealed
 from erd.weekly.chain import CHAIN
 from flows import tasks
 from flows.logs import told_to_prefect
@@ -65,6 +66,7 @@ def weekly(
     run = RunDir.of(settings)
     notify.addresses(settings.alarm.notify)  # what is wrong there is said now, and not when the alarm rings
     if replace:
+        sealed.check(settings, run, replaced=True)
         with alone_in(run.root):
             moved = run.move_away()
         log.info("the batch that had the name is in %s", moved)

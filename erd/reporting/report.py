@@ -28,10 +28,11 @@ def write(run: RunDir) -> Path:
     aside = pd.read_csv(run.quarantine)
     listed = tiers.shown(run)
     groups = Decided.read(run).groups if run.decision.exists() else []
-    heard = audit.heard(run)
+    heard, loud = audit.heard(run), metrics.verdict.worth_looking or wording.rich(metrics)
     page = html.template("report.html").render(
         headline=wording.audit(heard) if heard.rings else wording.headline(metrics),
-        quiet=not (metrics.verdict.worth_looking or wording.rich(metrics) or heard.rings),
+        by_scores=wording.headline(metrics) if heard.rings and loud else "",
+        quiet=not (loud or heard.rings),
         alarm=wording.audit_alarm(metrics) if heard.rings else wording.alarm(metrics),
         audit="" if heard.rings else wording.audit(heard),
         findings=wording.findings(metrics),
