@@ -37,7 +37,8 @@ def decide(run: RunDir, overrides: Iterable[str]) -> Redecided:
     history."""
     then = configure.read(run)
     now = schema.overridden(then, overrides)
-    changed = [key for key in schema.keys() if _value(then, key) != _value(now, key)]
+    every = list(schema.keys())
+    changed = [key for key in every if _value(then, key) != _value(now, key)]
     if wrong := [key for key in changed if key not in RULES]:
         raise UserError(f"{wrong[0]} takes a new run; without one these can be changed: {', '.join(RULES)}")
     before, scored = Metrics.read(run), stage_records.read(run, "score")

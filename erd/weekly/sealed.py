@@ -11,14 +11,14 @@ from erd.settings.schema import Settings
 
 def check(settings: Settings, run: RunDir, *, replaced: bool = False) -> None:
     """One sentence where the batch may not be run; `replaced`: what is there would be moved away first."""
-    name = run.batch_name
-    if own_images(settings) and library.exists(place := collect.library_of(settings)):
-        if (files.load_table(library.manifest(place))["batch"] == name).any():
-            raise UserError(
-                f"images of {name} are among the labelled ones, so a run would learn its own answers: `erd decide "
-                f"--batch {name} --set detect.fdr=0.2` applies other rules to its scores; to run it anew take them out "
-                f"first with `erd incorporate --batch {name} --undo`"
-            )
+    name, place = run.batch_name, collect.library_of(settings)
+    in_library = own_images(settings) and library.exists(place)
+    if in_library and (files.load_table(library.manifest(place))["batch"] == name).any():
+        raise UserError(
+            f"images of {name} are among the labelled ones, so a run would learn its own answers: `erd decide --batch "
+            f"{name} --set detect.fdr=0.2` applies other rules to its scores; to run it anew take them out first with "
+            f"`erd incorporate --batch {name} --undo`"
+        )
     if not replaced and Answers(run.answers).current():
         raise UserError(
             f"{name} has been reviewed, and a run would rewrite what was judged: `erd decide --batch {name} --set "
