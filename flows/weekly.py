@@ -1,4 +1,4 @@
-"""The weekly flow: the stages of erd/weekly/chain.py, finetune with a task per label; then compare → alarm →
+"""The weekly flow: the stages of erd/weekly/chain.py, finetune with a task per label; then alarm →
 version → register → report.
 
 erd run --batch 2026-W46
@@ -79,7 +79,6 @@ def weekly(
         with _tracked(settings, run) as tracker:
             for stage in others:
                 tasks.do(stage, settings, run, after=tracker.send)
-            tasks.compare(settings, run)
             tasks.sound(settings, run)
             hashes = tasks.version(settings, run)
             tracker.send()  # a version belongs to a run: one that could not be told before has to be there now

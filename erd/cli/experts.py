@@ -120,7 +120,7 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
         if done.new_classes:
             print(f"new: {', '.join(done.new_classes)}")
         for name, count in done.waiting.items():
-            print(f"class '{name}' has {count:,} images, too few to be learned yet (data.least)")
+            print(f"class '{name}' waits: {count:,} images, needs about {done.needs[name]:,}")
         if done.disagreed:
             print(f"{done.disagreed:,} images left out: reviewers call them different things")
         print(f"history  {page}")

@@ -47,7 +47,8 @@ def write(run: RunDir) -> Path:
             for name, title in FIGURES.items()
             if (path := run.figures / f"{name}.png").exists()
         },
-        learned=ClassAccuracy.read(run),
+        learned=(learned := ClassAccuracy.read(run)),
+        unlearned=wording.unlearned(learned),
         next=wording.advice(metrics),
         listed=_with_pictures(listed.head(SHOWN), run),
         more=max(len(listed) - SHOWN, 0),

@@ -8,7 +8,7 @@ yet: the headline then leads with what the second one, or the alarm, knows.
 import math
 
 from erd.runs.folder import RunDir
-from erd.runs.results import Metrics, Sensitivity
+from erd.runs.results import ClassAccuracy, Metrics, Refused, Sensitivity
 from erd.statistics.audit import Audit
 from erd.statistics.verdict import Verdict
 
@@ -168,6 +168,51 @@ def audit_message(metrics: Metrics, found: Audit) -> tuple[str, str]:
     learn = f"Let the classifier learn what was said: erd incorporate --batch {metrics.batch}"
     text = "\n".join([audit(found, f"batch {metrics.batch}"), audit_alarm(metrics), learn])
     return f"Experts found something new in batch {metrics.batch}", text
+
+
+def learned(found: ClassAccuracy) -> list[str]:
+    """How the classifier does beside the one before it, over all and class by class."""
+    if found.before is None or found.accuracy is None or found.accuracy_before is None:
+        return []
+    said = [
+        f"classifier: right on {found.accuracy:.1%} of {found.images:,} images nobody trained on, the one of "
+        f"{found.before} on {found.accuracy_before:.1%}"
+    ]
+    for row in found.classes:
+        before = "new" if row.before is None else f"{row.before:.1%}"
+        now = "–" if row.now is None else f"{row.now:.1%}"
+        said.append(f"  {row.name}: {before} → {now} ({row.images:,} images)")
+    return said
+
+
+def unlearned(found: ClassAccuracy | None) -> list[tuple[str, str]]:
+    """What was not learned because it made the classifier worse, a sentence each and the command that takes it back."""
+    if found is None:
+        return []
+    said = [refused(one) for one in found.refused]
+    if found.worse and found.accuracy is not None and found.accuracy_before is not None:
+        text = (
+            f"The classifier has become worse: it is right on {found.accuracy:.1%}, the one of {found.before} on "
+            f"{found.accuracy_before:.1%} of the same images, and no review since explains it. Look at the labelled "
+            "images and the settings; what changed since is in"
+        )
+        said.append((text, "erd history"))
+    return said
+
+
+def refused(one: Refused) -> tuple[str, str]:
+    """A class, or a batch's answers, that the classifier is without; and the command that takes it back."""
+    back = f"erd incorporate --batch {one.reviews[-1] if one.reviews else 'B'} --undo"
+    hurt = ""
+    if one.fell is not None and one.fell.before is not None and one.fell.now is not None:
+        hurt = f"{one.fell.name} fell from {one.fell.before:.1%} to {one.fell.now:.1%} right"
+    if one.needs is None:
+        worse = f"What was said about {one.what} made the classifier worse ({hurt}), so it was not learned"
+        return f"{worse}. Correct the answers and incorporate them again, or take them back:", back
+    own = "none of its images is left to try it on" if one.right is None else f"it is right on {one.right:.1%} of these"
+    why = f"with it the classifier became worse: {hurt}, and {own}" if hurt else own
+    wait = f"{one.what} waits: {one.images:,} images, needs about {one.needs:,}; until then they count as novel"
+    return f"{one.what} was not learned, {why}. {_capital(wait)}. If they were named wrongly, take that back:", back
 
 
 def noticed(run: RunDir) -> str:
