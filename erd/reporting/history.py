@@ -132,7 +132,8 @@ def words(rows: list[dict[str, Any]]) -> list[str]:
     """What the weeks say together, in sentences."""
     rang = sum(bool(row["alarm"] or row["weeks_alarm"] or row.get("audit_low")) for row in rows)
     said = [f"{len(rows):,} batches, {rang:,} with an alarm."]
-    said += [wording.audit(found, f"batch {row['batch']}") for row in rows if (found := _audit(row)).rings][-NEWS:]
+    heard = [(row["batch"], found) for row in rows if (found := _audit(row)).rings]
+    said += [wording.audit(found, f"batch {batch}", past=True) for batch, found in heard[-NEWS:]]
     flags = sum(row.get("flags_reviewed") or 0 for row in rows)
     right = sum(round(row["flag_precision"] * row["flags_reviewed"]) for row in rows if row.get("flags_reviewed"))
     if flags:

@@ -141,8 +141,9 @@ def group(images: int, at_least: int, like: str = "") -> str:
     return f"{images:,} look-alikes, unlike anything labelled{nearest}; {sure}"
 
 
-def audit(found: Audit, which: str = "this week") -> str:
-    """What experts found in the random audit, in one sentence; nothing where nobody has looked."""
+def audit(found: Audit, which: str = "this week", *, past: bool = False) -> str:
+    """What experts found in the random audit, in one sentence; nothing where nobody has looked. `past`: by now the
+    class may be known."""
     if not found.images:
         return ""
     if not found.rings:
@@ -152,7 +153,8 @@ def audit(found: Audit, which: str = "this week") -> str:
         )
     about, between = _percent(found.share), f"{_percent(found.low).rstrip('%')} to {_percent(found.high)}"
     seen = f"experts found {found.novel:,} such among {found.images:,} random images"
-    return f"About {about} of {which} is of a class you do not know ({between}): {seen}."
+    unknown = "was of a class you did not know" if past else "is of a class you do not know"
+    return f"About {about} of {which} {unknown} ({between}): {seen}."
 
 
 def audit_alarm(metrics: Metrics) -> str:
@@ -205,14 +207,16 @@ def refused(one: Refused) -> tuple[str, str]:
     back = f"erd incorporate --batch {one.reviews[-1] if one.reviews else 'B'} --undo"
     hurt = ""
     if one.fell is not None and one.fell.before is not None and one.fell.now is not None:
-        hurt = f"{one.fell.name} fell from {one.fell.before:.1%} to {one.fell.now:.1%} right"
+        hurt = f"{one.fell.name} falls from {one.fell.before:.1%} to {one.fell.now:.1%} right"
     if one.needs is None:
         worse = f"What was said about {one.what} made the classifier worse ({hurt}), so it was not learned"
         return f"{worse}. Correct the answers and incorporate them again, or take them back:", back
-    own = "none of its images is left to try it on" if one.right is None else f"it is right on {one.right:.1%} of these"
-    why = f"with it the classifier became worse: {hurt}, and {own}" if hurt else own
-    wait = f"{one.what} waits: {one.images:,} images, needs about {one.needs:,}; until then they count as novel"
-    return f"{one.what} was not learned, {why}. {_capital(wait)}. If they were named wrongly, take that back:", back
+    own = f"{one.what} itself is right on {one.right or 0:.1%} of its images"
+    if one.right is None:
+        own = "no image of it is left to try it on"
+    why = f"Learned now it would make the classifier worse: {hurt}, and {own}" if hurt else f"Not learned yet: {own}"
+    waits = f"{one.what} waits: {one.images:,} images, needs about {one.needs:,}"
+    return f"{waits}. {why}. Until then its images count as novel. If they were named wrongly, take that back:", back
 
 
 def noticed(run: RunDir) -> str:
