@@ -46,8 +46,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
     def named() -> dict[str, str]:
         from erd.runs.folder import RunDir
+        from erd.weekly import sealed
 
-        return {"batch": RunDir.of(settings_of(arguments)).batch_name}
+        settings = settings_of(arguments)
+        folder = RunDir.of(settings)
+        sealed.check(settings, folder, replaced=arguments.replace)
+        return {"batch": folder.batch_name}
 
     started = time.monotonic()
     result = local.weekly(named, **asked(arguments), replace=arguments.replace)

@@ -55,11 +55,13 @@ def test_a_reviewed_week_is_not_run_again_and_the_sentence_says_what_to_do(run: 
     assert content(run) == before
 
 
-def test_a_stage_of_it_is_refused_too(run: RunDir, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize("command", [["run"], ["stage", "pretrain"]])
+def test_the_commands_say_so_in_one_sentence(command: list[str], run: RunDir, capsys: pytest.CaptureFixture) -> None:
+    before = content(run)
     more = [part for text in weeks_of_digits.FAST for part in ("--set", text)]
-    words = ["stage", "pretrain", "--scenario", "own", "--batch", WEEK, "--inbox", f"inbox/{WEEK}.npz", *more]
-    assert main(words) == 2
-    assert "has been reviewed" in capsys.readouterr().err
+    assert main([*command, "--scenario", "own", "--batch", WEEK, "--inbox", f"inbox/{WEEK}.npz", *more]) == 2
+    assert capsys.readouterr().err.startswith(f"erd: {WEEK} has been reviewed")
+    assert content(run) == before
 
 
 def test_a_week_whose_answers_were_learned_cannot_be_replaced_before_they_are_taken_out(run: RunDir) -> None:

@@ -3,9 +3,12 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import weeks_of_digits
+from chains import do
+from test_encode import fill, own, picture
 from weeks_of_digits import Digits, finish, week
 
 from erd.base import files
@@ -13,7 +16,7 @@ from erd.data import library
 from erd.reporting import report
 from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, Ingested, Metrics
-from erd.weekly import incorporate
+from erd.weekly import decide, incorporate
 
 KNOWN = [f"digit {digit}" for digit in range(4)]
 
@@ -107,6 +110,34 @@ def test_what_is_taken_back_is_forgotten_and_can_be_tried_anew(digits: Digits) -
     assert "viral" not in set(library.read().table["label"])
 
 
+def test_with_an_encoder_it_is_the_same_and_other_rules_need_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("bricks", "grass", "sky"):
+        fill(Path("labeled") / name, {name: 40}, 0)
+    for number in (1, 2):
+        fill(Path("inbox") / f"W{number}", {"bricks": 5, "grass": 5, "sky": 4, "zebra": 6}, 100 * number)
+    library.take_in(Path("labeled"), None)
+    once = own("W1")
+    do(once, RunDir.of(once))
+    bricks = library.Library(np.stack([np.asarray(picture("bricks", n)) for n in range(300, 340)]),
+                             weeks_of_digits.labelled(np.zeros(0), ["viral"] * 40, "W1").table)  # fmt: skip
+    library.save(library.read().joined(bricks))
+    again = own("W2")
+    run = RunDir.of(again)
+    do(again, run)
+    assert [one.what for one in learned(run).refused] == ["viral"]
+    assert files.load_facts(run.features_of(run.labeled))["classes"] == ["bricks", "grass", "sky"]
+    assert Ingested.read(run).classes == ["bricks", "grass", "sky"]
+    scores, members = pd.read_parquet(run.scores), {path: path.read_bytes() for path in run.members.iterdir()}
+    done = decide.decide(run, ["detect.rule=fpr", "detect.fpr=0.5"])
+    now = pd.read_parquet(run.scores)
+    assert done.now.verdict.flagged == now["flagged"].sum() > scores["flagged"].sum()
+    assert now["score"].equals(scores["score"])
+    assert {path: path.read_bytes() for path in run.members.iterdir()} == members
+
+
 def test_answers_that_only_mix_up_known_classes_are_left_out_until_they_are_corrected(digits: Digits) -> None:
     images, truth = digits.some({0: 55, 1: 55})
     swapped = weeks_of_digits.labelled(images, [f"digit {1 - digit}" for digit in truth], "W1")
@@ -114,6 +145,8 @@ def test_answers_that_only_mix_up_known_classes_are_left_out_until_they_are_corr
     run, _ = week(digits, "W2", {digit: 10 for digit in (2, 3)})
     [refused] = learned(run).refused
     assert (refused.what, refused.images, refused.needs) == ("W1", 110, None)
+    assert refused.fell is not None
+    assert (refused.fell.before or 0) > 0.9, "judged by images labelled before: the wrong answers would say .6"
     assert not learned(run).worse
     assert len(files.load_table(RunDir.manifest(run.labeled))) == 360, "it has what it had before"
     assert "What was said about W1 made the classifier worse (digit" in run.report.read_text()
