@@ -19,7 +19,7 @@ def check(settings: Settings, run: RunDir, *, replaced: bool = False) -> None:
             f"{name} --set detect.fdr=0.2` applies other rules to its scores; to run it anew take them out first with "
             f"`erd incorporate --batch {name} --undo`"
         )
-    if not replaced and Answers(run.answers).current():
+    if not replaced and run.answers.exists() and Answers(run.answers).current():
         raise UserError(
             f"{name} has been reviewed, and a run would rewrite what was judged: `erd decide --batch {name} --set "
             f"detect.fdr=0.2` applies other rules to its scores, `erd run --batch {name} --replace` begins anew and "
