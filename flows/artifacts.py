@@ -7,7 +7,7 @@ from erd.integrations import mlflow_runs
 from erd.integrations.registry import Registered
 from erd.reporting import tiers, wording
 from erd.runs.folder import RunDir
-from erd.runs.results import Metrics
+from erd.runs.results import ClassAccuracy, Metrics
 
 SHOWN = 100  # rows of a table; all of them are in scores.parquet
 
@@ -18,6 +18,7 @@ def show(run: RunDir, registered: Registered) -> None:
     _table("worth-a-look", tiers.worth_a_look(run), wording.worth_a_look(metrics))
     figures = {name: value for name, value in metrics.flat().items() if isinstance(value, float)}
     lines = [line for sentence in wording.summary(metrics, wording.noticed(run)) for line in (sentence, "")]
+    lines += [line for step in wording.unlearned(ClassAccuracy.read(run)) for line in (" ".join(step), "")]
     lines += ["| figure | value |", "|---|---|"]
     lines += [f"| {name} | {value:.4f} |" for name, value in figures.items()]
     lines += ["", f"Model {registered.model}, version {registered.version}: {registered.reason}."]

@@ -26,7 +26,7 @@ from erd.runs.results import Metrics
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
 from erd.training import runners
-from erd.weekly import chain, class_accuracy
+from erd.weekly import chain
 from erd.weekly.stages.base import Job, Stage
 from flows import artifacts
 
@@ -98,19 +98,6 @@ def _task(stage: Stage, work: Callable[[], Done], name: str = "") -> Task[[], Do
         retries=runners.TRIES - 1,
         retry_condition_fn=worth_another_try,
     )(job)
-
-
-@task(name="compare", cache_policy=NO_CACHE)
-def compare(settings: Settings, run: RunDir) -> None:
-    """What the classifier has learned since the batch before, class by class."""
-    found = class_accuracy.compare(settings, run)
-    if found.before is not None and found.accuracy is not None and found.accuracy_before is not None:
-        log.info("classifier: right on %.1f%% of %d images nobody trained on, the one of %s on %.1f%%",
-                 100 * found.accuracy, found.images, found.before, 100 * found.accuracy_before)  # fmt: skip
-        for row in found.classes:
-            before = "new" if row.before is None else f"{row.before:.1%}"
-            now = "–" if row.now is None else f"{row.now:.1%}"
-            log.info("  %s: %s → %s (%d images)", row.name, before, now, row.images)
 
 
 @task(name="alarm", cache_policy=NO_CACHE)

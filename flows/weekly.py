@@ -1,4 +1,4 @@
-"""The weekly flow: the stages of erd/weekly/chain.py, finetune with a task per label; then compare → alarm →
+"""The weekly flow: the stages of erd/weekly/chain.py, finetune with a task per label; then alarm →
 version → register → report.
 
 erd run --batch 2026-W46
@@ -25,6 +25,7 @@ from erd.runs.configure import settings_for
 from erd.runs.folder import RunDir
 from erd.runs.results import Ingested, Metrics
 from erd.settings.schema import Settings
+from erd.weekly import sealed
 from erd.weekly.chain import CHAIN
 from flows import tasks
 from flows.logs import told_to_prefect
@@ -65,6 +66,7 @@ def weekly(
     run = RunDir.of(settings)
     notify.addresses(settings.alarm.notify)  # what is wrong there is said now, and not when the alarm rings
     if replace:
+        sealed.check(settings, run, replaced=True)
         with alone_in(run.root):
             moved = run.move_away()
         log.info("the batch that had the name is in %s", moved)
@@ -77,7 +79,6 @@ def weekly(
         with _tracked(settings, run) as tracker:
             for stage in others:
                 tasks.do(stage, settings, run, after=tracker.send)
-            tasks.compare(settings, run)
             tasks.sound(settings, run)
             hashes = tasks.version(settings, run)
             tracker.send()  # a version belongs to a run: one that could not be told before has to be there now

@@ -69,6 +69,7 @@ def ingest(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def review(arguments: argparse.Namespace) -> dict[str, Any]:
     """The page on which experts label a batch; or its answers to a file, or from one."""
+    from erd.integrations import audit_alarm
     from erd.review import exchange, queue
 
     folder = folder_of(arguments)
@@ -76,6 +77,7 @@ def review(arguments: argparse.Namespace) -> dict[str, Any]:
     place = {"batch": folder.batch_name, "answers": folder.answers.as_posix()}
     if arguments.take_in:
         counts = exchange.read(Path(arguments.take_in), batch)
+        audit_alarm.sound(folder)
         if not arguments.json:
             print(f"{counts['added']} answers added, {counts['there']} were there", end="")
             print(f", {counts['unknown']} are of images this batch does not have" if counts["unknown"] else "")
@@ -88,6 +90,7 @@ def review(arguments: argparse.Namespace) -> dict[str, Any]:
             print(f"{count} answers in {arguments.export}")
         return place | {"exported": count, "file": arguments.export}
     app.serve(batch, arguments.host, arguments.port, lambda text: print(text, file=sys.stderr, flush=True))
+    audit_alarm.sound(folder)
     return place | {"given": len(batch.answers.current())}
 
 
@@ -95,7 +98,7 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     """What experts said about a batch, into the library; or out of it again."""
     from dataclasses import asdict
 
-    from erd.integrations import dvc, mlflow_runs
+    from erd.integrations import audit_alarm, dvc, mlflow_runs
     from erd.reporting import history
     from erd.weekly import incorporate
 
@@ -104,6 +107,7 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"there is no batch '{arguments.batch}' in {folder.root.parent}")
     done = incorporate.take_back(folder) if arguments.undo else incorporate.incorporate(folder)
     data_hash = dvc.track_library()
+    audit_alarm.sound(folder)
     history.keep(folder)
     if folder.tracked.exists():
         mlflow_runs.send_review(folder)
@@ -116,7 +120,7 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
         if done.new_classes:
             print(f"new: {', '.join(done.new_classes)}")
         for name, count in done.waiting.items():
-            print(f"class '{name}' has {count:,} images, too few to be learned yet (data.least)")
+            print(f"class '{name}' waits: {count:,} images, needs about {done.needs[name]:,}")
         if done.disagreed:
             print(f"{done.disagreed:,} images left out: reviewers call them different things")
         print(f"history  {page}")

@@ -1,4 +1,4 @@
-"""The commands `erd run`, `erd stage` and `erd simulate`: batches, one after another."""
+"""The commands `erd run`, `erd decide`, `erd stage` and `erd simulate`: batches, one after another."""
 
 import argparse
 import logging
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erd.base.errors import UserError, nearest
-from erd.cli.arguments import NewCommand, asked, print_table, settings_of, with_settings
+from erd.cli.arguments import NewCommand, asked, folder_of, print_table, settings_of, with_settings
 
 if TYPE_CHECKING:
     from erd.runs.folder import RunDir
@@ -28,6 +28,9 @@ def add(command: NewCommand) -> None:
     whole = command("run", run, "run the whole chain on one batch")
     whole.add_argument("--replace", action="store_true", help="move another batch of this name to replaced/ first")
     with_settings(whole)
+    rules = command("decide", decide, "apply other rules to the scores of a batch, without training")
+    rules.add_argument("--batch", metavar="B", required=True, help="the batch's name; its run is in runs/B")
+    rules.add_argument("--set", metavar="a.b=v", action="append", default=[], help="such as detect.fdr=0.2; repeatable")
     one = command("stage", stage, "run one stage on the files of the stages before it")
     one.add_argument("name", metavar="NAME", help="ingest, pretrain, finetune, … (erd/weekly/chain.py)")
     one.add_argument("--label", metavar="c", help="finetune: only the member with this artificial label")
@@ -43,8 +46,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
     def named() -> dict[str, str]:
         from erd.runs.folder import RunDir
+        from erd.weekly import sealed
 
-        return {"batch": RunDir.of(settings_of(arguments)).batch_name}
+        settings = settings_of(arguments)
+        folder = RunDir.of(settings)
+        sealed.check(settings, folder, replaced=arguments.replace)
+        return {"batch": folder.batch_name}
 
     started = time.monotonic()
     result = local.weekly(named, **asked(arguments), replace=arguments.replace)
@@ -53,15 +60,39 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: result[name] for name in PRINTED} | {"seconds": round(time.monotonic() - started, 1)}
 
 
+def decide(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Other flags from the scores that are there."""
+    from erd.base.locks import alone_in
+    from erd.reporting import wording
+    from erd.weekly import decide
+
+    folder = folder_of(arguments)
+    if not arguments.set:
+        raise UserError(f"which rules? `erd decide --batch {arguments.batch} --set detect.fdr=0.2`")
+    if not folder.metrics.exists():
+        raise UserError(f"{folder.root} holds no scored batch: `erd run --batch {arguments.batch}` makes one")
+    with alone_in(folder.root):
+        done = decide.decide(folder, arguments.set)
+    before, now = done.before.verdict.flagged, done.now.verdict.flagged
+    if not arguments.json:
+        print(*wording.summary(done.now), sep="\n")
+        print(f"flagged  {now:,}, before {before:,}")
+        if done.back:
+            print(f"back     erd decide --batch {arguments.batch} {' '.join(f'--set {text}' for text in done.back)}")
+        print(f"report   {folder.report}")
+    return {"batch": arguments.batch, "flagged": now, "flagged_before": before, "run_dir": folder.root.as_posix()}
+
+
 def stage(arguments: argparse.Namespace) -> dict[str, Any]:
     """One stage on the files of the stages before it."""
     from erd.base.locks import alone_in
     from erd.runs import configure
     from erd.runs.folder import RunDir
-    from erd.weekly import chain
+    from erd.weekly import chain, sealed
 
     settings = settings_of(arguments)
     folder = RunDir.of(settings)
+    sealed.check(settings, folder)
     name = arguments.name
     if name not in chain.BY_NAME:
         raise UserError(f"there is no stage '{name}': {nearest(name, chain.BY_NAME)}")

@@ -126,6 +126,11 @@ def library_of(settings: Settings) -> Path:
     return Path(settings.data.path) if settings.data.path else library.PLACE
 
 
+def net_of(settings: Settings) -> str:
+    """By what it is known in the library that a class could not be learned."""
+    return f"{settings.model.net} on {settings.encoder}" if settings.encoder else str(settings.model.net)
+
+
 def write(collected: Collected, places: Places) -> list[Path]:
     """Pack everything; returns what was written."""
     classes, part = collected.classes, collected.part
@@ -162,7 +167,7 @@ def load_sources(settings: Settings, scenario: Scenario) -> tuple[Source, Source
         if name == "own":
             path = Path(data.path) if data.path else None
             if data.source in (None, "library"):
-                return library.source(library_of(settings), data.image_size, data.least)
+                return library.source(library_of(settings), data.image_size, data.least, net_of(settings))
             return sources.load(data.source, root, path=path, image_size=data.image_size, largest=data.largest)
         return sources.load(name, root, download=data.download, image_size=data.image_size)
 

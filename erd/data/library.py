@@ -2,11 +2,12 @@
 
     library/images.safetensors    pixels at the working size
     library/images.parquet        a row an image; `batch` is the one whose review brought it, "" for the first ones
+    library/held.json             what made the classifier worse, and waits
 
 Who has changed them puts both (`files_of`) under DVC, so that every state of the set can be had again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -160,24 +161,25 @@ def take_in(origin: Path, image_size: int | None, place: Path = PLACE, *, larges
     )
 
 
-def waiting(rows: pd.DataFrame, least: int) -> dict[str, int]:
-    """Classes with too few images to be learned yet, and how many they have."""
-    counts = rows["label"].value_counts().sort_index()
-    return {str(name): int(count) for name, count in counts.items() if count < least}
+def waiting(rows: pd.DataFrame, least: int, needs: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Classes with too few images to be learned yet, and how many they have; some take more than the others."""
+    counts, more = rows["label"].value_counts().sort_index(), needs or {}
+    return {str(name): int(count) for name, count in counts.items() if count < max(least, more.get(str(name), 0))}
 
 
-def source(place: Path, image_size: int | None, least: int) -> Source:
+def source(place: Path, image_size: int | None, least: int, net: str = "") -> Source:
     """The set as a source of images. A class with fewer than `least` images waits: learned from a handful it would be
-    recognised badly, and no longer be flagged."""
-    whole = read(place)
+    recognised badly, and no longer be flagged. So does what made the classifier of such a net worse."""
+    whole, still_held = read(place), held(place, net)
     side = whole.images.shape[1]
     if image_size is not None and side != image_size:
         raise UserError(
             f"the labelled images in {place} are {side} pixels wide and data.image_size is {image_size}: "
             "take them in again with `erd ingest --labeled DIR`, or set data.image_size back"
         )
-    still = waiting(whole.table, least)
-    chosen = whole.take(~whole.table["label"].isin(list(still)).to_numpy())
+    still = waiting(whole.table, least, still_held.classes)
+    out = whole.table["label"].isin(list(still)) | whole.table["batch"].isin(still_held.batches)
+    chosen = whole.take(~out.to_numpy())
     classes = tuple(sorted(chosen.table["label"].unique()))
     rows = chosen.table
     images = Images(
@@ -194,8 +196,14 @@ def source(place: Path, image_size: int | None, least: int) -> Source:
         images.take(slice(0, 0)),
         audited=tuple(rows.loc[spared, "id"]),
         picked=tuple(rows.loc[(rows["batch"] != "") & ~spared, "id"]),
-        warnings=tuple(
-            f"class '{name}' waits: {count} of {least} images (data.least)" for name, count in still.items()
+        warnings=(
+            *(
+                f"class '{name}' waits: {count} images, needs about {still_held.classes[name]}"
+                if name in still_held.classes
+                else f"class '{name}' waits: {count} of {least} images (data.least)"
+                for name, count in still.items()
+            ),
+            *(f"what was said about {batch} is left out: it made the classifier worse" for batch in still_held.batches),
         ),
     )
 
@@ -206,3 +214,39 @@ def _spared(rows: pd.DataFrame, least: int) -> pd.Series:
     others = (~rows["audited"]).groupby(rows["label"]).transform("sum")
     turn = rows["audited"].groupby(rows["label"]).cumsum()  # 1 for the class's first audited image, which is its oldest
     return rows["audited"] & (turn > least - others)
+
+
+class Held(NamedTuple):
+    """What made the classifier worse when it was learned. It waits: its images are not trained on."""
+
+    classes: dict[str, int]  # how many images each takes before it is tried again
+    batches: list[str]  # whose answers are left out, until they are given anew
+
+
+def held(place: Path, net: str) -> Held:
+    """By a classifier with such a net: another may do better, and tries by itself."""
+    found = files.load_json_if_whole(_held(place)) or {}
+    mine = found.get(net, {})
+    return Held(dict(mine.get("classes", {})), list(mine.get("batches", [])))
+
+
+def hold(place: Path, net: str, more: Held) -> None:
+    found, known = files.load_json_if_whole(_held(place)) or {}, held(place, net)
+    now = Held(known.classes | more.classes, sorted({*known.batches, *more.batches}))
+    files.save_json(_held(place), found | {net: now._asdict()})
+
+
+def release(place: Path, classes: Collection[str], batch: str) -> None:
+    """They are tried again: some of their images were taken out, or the answers were given anew."""
+    found = files.load_json_if_whole(_held(place)) or {}
+    for net, known in found.items():
+        found[net] = {
+            "classes": {name: count for name, count in known["classes"].items() if name not in classes},
+            "batches": [name for name in known["batches"] if name != batch],
+        }
+    if found:
+        files.save_json(_held(place), found)
+
+
+def _held(place: Path) -> Path:
+    return place / "held.json"

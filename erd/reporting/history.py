@@ -16,15 +16,18 @@ import numpy as np
 from erd.base import files
 from erd.base.errors import UserError
 from erd.reporting import html, wording
-from erd.runs import configure, stage_records
+from erd.runs import audit, configure, stage_records
 from erd.runs.answers import KINDS, Answers, agreed, audited
 from erd.runs.folder import HISTORY, RUNS, RunDir
 from erd.runs.results import ClassAccuracy, Ingested, Metrics, Sensitivity
+from erd.statistics.audit import NOTHING as NO_AUDIT
+from erd.statistics.audit import Audit
 
 # Of the verdict, for each week.
 SHOWN = ("flagged", "alarm_p", "alarm", "alarm_level", "weeks_p", "weeks_alarm", "novel_share", "look_at",
          "look_at_least")  # fmt: skip
 NOTHING = "–"
+NEWS = 3  # of the audits' findings the latest are told
 ENOUGH = 8  # audited known images; with fewer their p-values say nothing about drift
 
 
@@ -51,6 +54,7 @@ def retrospect(run: RunDir) -> dict[str, float | int | None]:
     drawn_novel = [image for image in drawn if image in novel]
     drawn_known = [image for image in drawn if image not in novel]
     p = scores.loc[drawn_known, "p_value"].to_numpy()
+    share = audit.heard(run)
     return {
         "reviewed": len(judged),
         "disputed": len(disputed),
@@ -60,6 +64,8 @@ def retrospect(run: RunDir) -> dict[str, float | int | None]:
         "looked_novel": sum(image in novel for image in looked_at),
         "audited": len(drawn),
         "audit_novel": len(drawn_novel),
+        # Of the whole batch, of a class nobody knows.
+        **({f"audit_{name}": getattr(share, name) for name in ("share", "low", "high")} if share.images else {}),
         "audit_recall": _share([image in flagged for image in drawn_novel]),
         "audit_false_positives": _share([image in flagged for image in drawn_known]),
         # Too many small p-values among known images: they no longer look like the calibration images.
@@ -127,8 +133,10 @@ def write(runs: Path = RUNS) -> Path:
 
 def words(rows: list[dict[str, Any]]) -> list[str]:
     """What the weeks say together, in sentences."""
-    rang = sum(bool(row["alarm"] or row["weeks_alarm"]) for row in rows)
+    rang = sum(bool(row["alarm"] or row["weeks_alarm"] or row.get("audit_low")) for row in rows)
     said = [f"{_many(len(rows), 'batch', 'batches')}, {rang:,} with an alarm."]
+    heard = [(row["batch"], found) for row in rows if (found := _audit(row)).rings]
+    said += [wording.audit(found, f"batch {batch}", past=True) for batch, found in heard[-NEWS:]]
     flags = sum(row.get("flags_reviewed") or 0 for row in rows)
     right = sum(round(row["flag_precision"] * row["flags_reviewed"]) for row in rows if row.get("flags_reviewed"))
     if flags:
@@ -150,7 +158,7 @@ def words(rows: list[dict[str, Any]]) -> list[str]:
             f"Known images in the audits no longer look like the calibration images (p = {worst:.1g} over all weeks): "
             "the stated rates may not hold; label more audited images, so that calibration is of today."
             if worst < 0.01
-            else "Known images in the audits score as the calibration images do: no sign against the stated rates."
+            else "Known images in the audits score as the calibration images do: flags are wrong as rarely as stated."
         )
     return said
 
@@ -170,6 +178,12 @@ def _were(count: int) -> str:
     return f"{count:,} {'was' if count == 1 else 'were'}"
 
 
+def _audit(row: dict[str, Any]) -> Audit:
+    if "audit_share" not in row:
+        return NO_AUDIT
+    return Audit(row["audited"], row["audit_novel"], row["audit_share"], row["audit_low"], row["audit_high"])
+
+
 def _share(found: list[bool]) -> float | None:
     return float(np.mean(found)) if found else None
 
@@ -187,7 +201,15 @@ def _chance(name: str) -> Callable[[dict[str, Any]], str]:
 
 
 def _alarm(row: dict[str, Any]) -> str:
-    return "rang" if row["alarm"] else "rang over weeks" if row["weeks_alarm"] else "quiet"
+    if row["alarm"]:
+        return "rang"
+    return "rang over weeks" if row["weeks_alarm"] else "rang by the audit" if row.get("audit_low") else "quiet"
+
+
+def _of_the_batch(row: dict[str, Any]) -> str:
+    if "audit_share" not in row:
+        return NOTHING
+    return f"{row['audit_share']:.0%} ({100 * row['audit_low']:.0f} to {row['audit_high']:.0%})"
 
 
 def _noticed(row: dict[str, Any]) -> str:
@@ -212,6 +234,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {  # heading → what of a
     "looked at in all": _count("looked_at"),
     "of these novel": _count("looked_novel"),
     "audited": _count("audited"),
+    "share of the batch": _of_the_batch,
     "novel ones caught": _caught,
     "drift": _chance("drift_p"),
     "a new class noticed": _noticed,

@@ -15,7 +15,7 @@ from erd.base import files
 from erd.base.version import VERSION
 from erd.data import inbox, packed
 from erd.reporting import html, tiers, wording
-from erd.runs import configure, stage_records
+from erd.runs import audit, configure, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, Decided, Encoded, Metrics
 from erd.settings.schema import Settings
@@ -37,16 +37,21 @@ def write(run: RunDir) -> Path:
     shown = tiers.shown(run)
     learned = ClassAccuracy.read(run)
     groups, noticed = _groups(run, settings), wording.noticed(run)
+    heard, loud = audit.heard(run), not wording.quiet(metrics)
     look_alikes = groups[0]["images"] if groups and groups[0]["sure"] else 0
     steps = wording.advice(metrics, look_alikes)
-    if wording.quiet(metrics) and not noticed and Encoded.read(run).encoder:
+    if not (loud or heard.rings or noticed) and Encoded.read(run).encoder:
         steps.append(wording.unasked(metrics))
-    notes = [*wording.findings(metrics, numbers=False), wording.worse(learned)]
+    unlearned = wording.unlearned(learned)
+    notes = [*wording.findings(metrics, numbers=False), "" if unlearned else wording.worse(learned)]
     page = html.template("report.html").render(
-        title=wording.title(metrics, look_alikes),
+        title=wording.audit(heard) if heard.rings else wording.title(metrics, look_alikes),
+        by_scores=wording.title(metrics, look_alikes) if heard.rings and loud else "",
         scored=_scored(run),
-        quiet=wording.quiet(metrics),
-        alarm=wording.alarm(metrics, numbers=False),
+        quiet=not (loud or heard.rings),
+        alarm=wording.audit_alarm(metrics) if heard.rings else wording.alarm(metrics, numbers=False),
+        audit="" if heard.rings else wording.audit(heard),
+        unlearned=unlearned,
         promised=wording.promised(metrics),
         notes=[note for note in notes if note],
         noticed=noticed,

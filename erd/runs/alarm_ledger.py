@@ -11,8 +11,12 @@ tested together share images from look to look, which the plain division allows 
 
 A batch keeps the level of its first look, and every verdict on it is by that level, also when the settings have changed
 since: a rerun is no new look. (Rerunning with other seeds until it rings would be one, which no ledger can see.)
+
+What experts find in the random audit of a batch is evidence of another kind (erd/statistics/audit.py). It rings too,
+and costs the levels nothing: they bound alarms by chance, and an expert's word is none.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +24,15 @@ from erd.base import files
 from erd.base.errors import RunError, UserError
 from erd.base.locks import held
 from erd.settings.schema import Alarm
+from erd.statistics.audit import Audit
 from erd.statistics.novelty_test import DRAWS
 
-Streams = dict[str, dict[str, dict[str, Any]]]  # stream → batch → level, p, rang, weeks_p
+Streams = dict[str, dict[str, dict[str, Any]]]  # stream → batch → level, p, rang, weeks_p, audit
 
 
 class Look(NamedTuple):
     rang: bool
-    first: bool  # it did not ring before for this batch
+    first: bool  # it did not ring before for this batch; with an audit: not by an audit
 
 
 def level(alarm: Alarm, tests: int = 1) -> float:
@@ -53,18 +58,27 @@ def before(ledger: Path, stream: str, batch: str) -> list[str]:
     return names[: names.index(batch)] if batch in names else names
 
 
-def enter(ledger: Path, stream: str, batch: str, p: float, at: float, weeks_p: float | None = None) -> Look:
+def enter(
+    ledger: Path, stream: str, batch: str, p: float, at: float, weeks_p: float | None = None, audit: Audit | None = None
+) -> Look:
     """Enter a look, by a level that `level_of` gave; one that was entered before takes the new p-values. `weeks_p` is
-    that of the last batches together."""
+    that of the last batches together. `audit` is what experts found since; without it what they found before stays."""
     with held(ledger.with_name(f".{ledger.name}.lock")):  # the ledger itself is replaced when written
         streams = _read(ledger)
         entries = streams.setdefault(stream, {})
         known = entries.get(batch, {"level": at, "rang": False})
-        rings = min(p, 1.0 if weeks_p is None else weeks_p) <= known["level"]
+        before = Audit(**known["audit"]) if "audit" in known else None
+        found = before if audit is None else audit
+        by_audit = found is not None and found.rings
+        rings = by_audit or min(p, 1.0 if weeks_p is None else weeks_p) <= known["level"]
         entries[batch] = {"level": known["level"], "p": p, "rang": rings}
         if weeks_p is not None:
             entries[batch]["weeks_p"] = weeks_p
+        if found is not None and found.images:
+            entries[batch]["audit"] = asdict(found)
         files.save_json(ledger, streams)
+    if audit is not None:
+        return Look(rings, by_audit and not (before is not None and before.rings))
     return Look(rings, rings and not known["rang"])
 
 

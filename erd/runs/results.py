@@ -177,6 +177,20 @@ class OfClass:
     images: int
     now: float | None
     before: float | None
+    lost: int = 0  # images that the earlier one had right, and this one has not
+    won: int = 0
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What made the classifier worse when it was learned: it waits, and the run is without it."""
+
+    what: str  # a class; or a batch, whose answers are left out
+    images: int
+    needs: int | None  # so many a class takes before it is tried again; None for a batch
+    right: float | None  # how the classifier did on the class itself
+    fell: OfClass | None  # the known class that suffered most, or all of them; None where none did
+    reviews: list[str]  # batches that it came from, the latest last
 
 
 @dataclass(frozen=True)
@@ -188,6 +202,8 @@ class ClassAccuracy:
     images: int
     accuracy: float | None
     accuracy_before: float | None
+    refused: list[Refused] = field(default_factory=list)
+    worse: bool = False  # than the one before, and not by what came with reviews since
 
     def write(self, run: RunDir) -> None:
         files.save_json(run.class_accuracy, asdict(self))

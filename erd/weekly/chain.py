@@ -15,10 +15,11 @@ from erd.runs.folder import RunDir
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
 from erd.training import runners
-from erd.weekly.stages import encode, evaluate, finetune, ingest, pretrain, score
+from erd.weekly.stages import encode, evaluate, finetune, ingest, pretrain, score, validate
 from erd.weekly.stages.base import Job, Stage
 
-CHAIN: tuple[Stage, ...] = (ingest.STAGE, encode.STAGE, pretrain.STAGE, finetune.STAGE, score.STAGE, evaluate.STAGE)
+CHAIN: tuple[Stage, ...] = (ingest.STAGE, encode.STAGE, pretrain.STAGE, validate.STAGE, finetune.STAGE, score.STAGE,
+                            evaluate.STAGE)  # fmt: skip
 BY_NAME = {stage.name: stage for stage in CHAIN}
 
 

@@ -23,18 +23,10 @@ from erd.training.members import load_net
 UNSEEN = ("val", "calibration", "clean")
 
 
-def compare(settings: Settings, run: RunDir) -> ClassAccuracy:
-    """This run's classifier beside that of the stream's run before it; kept in learned.json."""
-    found = side_by_side(settings, run, previous(settings, run))
-    found.write(run)
-    return found
-
-
 def previous(settings: Settings, run: RunDir) -> RunDir | None:
     """The run of the same stream that was scored last before this one."""
     candidates = []
-    mine = stage_records.read(run, "score")
-    assert mine is not None, "scored before it is compared"
+    mine = stage_records.read(run, "score")  # of an earlier time that this run was made
     for path in run.root.parent.glob(f"*/{run.settings.name}"):
         other = RunDir(path.parent)
         if other.root == run.root or not other.pretrained.exists():
@@ -46,21 +38,28 @@ def previous(settings: Settings, run: RunDir) -> RunDir | None:
                 continue
         except UserError:  # of another version
             continue
-        if record.finished < mine.finished:  # an old batch that is run again was never after the later ones
+        if (
+            mine is None or record.finished < mine.finished
+        ):  # an old batch that is run again was never after the later ones
             candidates.append((record.finished, other))
     return max(candidates, key=lambda found: found[0])[1] if candidates else None
 
 
-def side_by_side(settings: Settings, run: RunDir, other: RunDir | None) -> ClassAccuracy:
-    """Accuracies on images of `run` that neither its classifier nor that of `other` was trained on."""
+def side_by_side(
+    settings: Settings, run: RunDir, other: RunDir | None, *, labelled_before: bool = False
+) -> ClassAccuracy:
+    """Accuracies on images of `run` that neither its classifier nor that of `other` was trained on; on request on those
+    alone that were labelled when `other` was made."""
     if other is not None and not fits(other, run):
         other = None
     labeled = packed.read(run.seen(run.labeled, settings))
     manifest = files.load_table(packed.manifest(run.labeled))
     unseen = manifest["part"].isin(UNSEEN)
     if other is not None:
-        trained = files.load_table(packed.manifest(other.labeled)).query("part == 'train'")["id"]
-        unseen &= ~manifest["id"].isin(trained)
+        earlier = files.load_table(packed.manifest(other.labeled))
+        unseen &= ~manifest["id"].isin(earlier.query("part == 'train'")["id"])
+        if labelled_before:
+            unseen &= manifest["id"].isin(earlier["id"])
     rows = np.flatnonzero(unseen)
     truth = manifest["label"].to_numpy()[rows]
     now = _right(settings, run, labeled, rows, truth)
@@ -72,7 +71,8 @@ def side_by_side(settings: Settings, run: RunDir, other: RunDir | None) -> Class
     for name in labeled.facts["classes"]:
         here = truth == name
         old = _share(before[here]) if before is not None and name in known_before else None
-        classes.append(OfClass(name, int(here.sum()), _share(now[here]), old))
+        lost, won = (0, 0) if before is None else ((before & ~now)[here].sum(), (now & ~before)[here].sum())
+        classes.append(OfClass(name, int(here.sum()), _share(now[here]), old, int(lost), int(won)))
     overall = None if before is None else _share(before)
     return ClassAccuracy(other.batch_name if other else None, classes, len(rows), _share(now), overall)
 

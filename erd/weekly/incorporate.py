@@ -13,7 +13,7 @@ import pandas as pd
 
 from erd.base import files
 from erd.base.errors import RunError, UserError
-from erd.data import library, packed
+from erd.data import collect, library, packed
 from erd.data.library import Library
 from erd.runs import configure
 from erd.runs.answers import Answer, Answers, agreed, audited
@@ -26,12 +26,13 @@ class Incorporated:
     removed: int  # that were in it before and are no more
     new_classes: list[str]
     waiting: dict[str, int]  # classes with too few images to be learned yet, and how many they have
+    needs: dict[str, int]  # and how many they need
     disagreed: int  # images that reviewers call different things: left out
 
 
 def incorporate(run: RunDir, place: Path = library.PLACE) -> Incorporated:
     """Add what was answered about the batch. Again with more answers, the images of this batch are taken anew."""
-    least = configure.read(run).data.least
+    settings = configure.read(run)
     answers = Answers(run.answers).current()
     if not answers:
         raise UserError(f"nobody has answered anything about {run.batch_name}: `erd review --batch {run.batch_name}`")
@@ -39,12 +40,15 @@ def incorporate(run: RunDir, place: Path = library.PLACE) -> Incorporated:
     before = library.read(place)
     rest = before.take(~before.of_batch(run.batch_name))
     after = rest.joined(_arrived(run, settled, audited(answers)))
-    _save(after, place)
+    _save(before, after, place, run.batch_name)
+    needs = library.held(place, collect.net_of(settings)).classes
+    waiting = library.waiting(after.table, settings.data.least, needs)
     return Incorporated(
         added=len(after) - len(rest),
         removed=len(before) - len(rest),
         new_classes=sorted(set(after.table["label"]) - set(rest.table["label"])),
-        waiting=library.waiting(after.table, least),
+        waiting=waiting,
+        needs={name: max(settings.data.least, needs.get(name, 0)) for name in waiting},
         disagreed=len(disputed),
     )
 
@@ -55,8 +59,8 @@ def take_back(run: RunDir, place: Path = library.PLACE) -> Incorporated:
     rest = before.take(~before.of_batch(run.batch_name))
     if len(rest) == len(before):
         raise UserError(f"nothing of {run.batch_name} is in the labelled images")
-    _save(rest, place)
-    return Incorporated(0, len(before) - len(rest), [], {}, 0)
+    _save(before, rest, place, run.batch_name)
+    return Incorporated(0, len(before) - len(rest), [], {}, {}, 0)
 
 
 def _arrived(run: RunDir, settled: dict[str, Answer], drawn: set[str]) -> Library:
@@ -82,7 +86,10 @@ def _arrived(run: RunDir, settled: dict[str, Answer], drawn: set[str]) -> Librar
     return Library(images[rows].numpy(), table)
 
 
-def _save(grown: Library, place: Path) -> None:
-    if not len(grown):
+def _save(before: Library, after: Library, place: Path, batch: str) -> None:
+    if not len(after):
         raise RunError(f"that would leave no labelled image in {place}")
-    library.save(grown, place)
+    library.save(after, place)
+    labels = [grown.table.set_index("id")["label"] for grown in (before, after)]
+    gone = labels[0][labels[0] != labels[1].reindex(labels[0].index)]  # taken out, or called something else
+    library.release(place, set(gone), batch)

@@ -66,7 +66,7 @@ def test_prefect_shows_a_task_a_stage_and_a_member_and_what_came_out(finished: t
     assert set(flow_run.tags) == {"erd", "digits-near"}
     tasks = [task.name for task in ask(lambda client: client.read_task_runs(flow_run_filter=this))]
     plain = sorted(name.rpartition("-")[0] for name in tasks if not name.startswith("finetune"))
-    assert plain == ["alarm", "compare", "encode", "evaluate", "ingest", "pretrain", "register", "report", "score",
+    assert plain == ["alarm", "encode", "evaluate", "ingest", "pretrain", "register", "report", "score", "validate",
                      "version"]  # fmt: skip
     assert sorted(name for name in tasks if name.startswith("finetune")) == ["finetune c=2", "finetune c=3"]
     of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id(run)]))

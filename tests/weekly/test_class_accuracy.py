@@ -59,7 +59,9 @@ def test_the_first_classifier_has_nothing_to_be_compared_with(weeks: list, place
 
 def test_a_new_class_is_new_and_the_others_are_compared(weeks: list) -> None:
     settings, run = weeks[1]
-    found = class_accuracy.compare(settings, run)
+    do(settings, run, "validate")
+    found = ClassAccuracy.read(run)
+    assert found is not None
     assert found.before == "W1"
     by_name = {row.name: row for row in found.classes}
     assert by_name["digit 4"].before is None
@@ -68,7 +70,7 @@ def test_a_new_class_is_new_and_the_others_are_compared(weeks: list) -> None:
     assert found.accuracy is not None
     assert found.accuracy_before is not None
     assert found.accuracy > found.accuracy_before + 0.1, "a fifth of the images is of a class it had never seen"
-    assert ClassAccuracy.read(run) == found
+    assert found.refused == []
 
 
 def test_no_image_is_one_that_either_was_trained_on(weeks: list) -> None:

@@ -173,7 +173,8 @@ STAGE = Stage(
     "finetune",
     "f_c: S ∪ {(x, c): x ∈ U}, a member for each label c, side by side",
     ("seed", "data.scenario", "finetune", "detect.calibration", "detect.folds"),
-    lambda run: [run.labeled, run.batch, packed.manifest(run.batch), run.features, run.pretrained],
+    # What the classifier has learned is read for the order: a refused one is no place to begin.
+    lambda run: [run.labeled, run.batch, packed.manifest(run.batch), run.features, run.pretrained, run.class_accuracy],
     lambda run: [run.members],
     _jobs,
     side_by_side=True,

@@ -11,12 +11,14 @@ from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
 from erd.training import devices
 from erd.training.members import draw_labels
+from erd.weekly import sealed
 from erd.weekly.stages.base import Stage, one
 
 
 def ingest(settings: Settings, run: RunDir) -> Done:
     """Read the scenario's images, or the inbox, and pack them."""
     # What cannot work stops before anything is written.
+    sealed.check(settings, run)
     _check_folder(settings, run)
     devices.device(settings.run)
     weights = weights_file(settings.model.weights)
