@@ -62,10 +62,13 @@ def collect(settings: Settings) -> Collected:
     data, scenario = settings.data, get(settings.data.scenario)
     known_source, novel_source = load_sources(settings, scenario)
     known_classes, novel_classes = known_and_novel(settings, scenario, known_source, novel_source)
-    if len(known_classes) < 2:
+    # Candidate classes and neighbours compare with whatever is labelled; only members need classes to disagree about.
+    compares = settings.score.join == "neighbours" and settings.detect.calibration == "crossfit"
+    if len(known_classes) < (1 if compares else 2):
         waiting = "".join(f"; {warning}" for warning in known_source.warnings)
+        enough = ", or one with an encoder (model.encoder)" if settings.encoder is None and known_classes else ""
         raise UserError(
-            f"{known_source.name} has {len(known_classes)} known class; a classifier needs two or more{waiting}"
+            f"{known_source.name} has {len(known_classes)} known class{'es' * (not known_classes)}; a classifier needs two or more{enough}{waiting}"
         )
     known, in_test = join(known_source, known_classes)
     wanted_novel, shift = (data.batch_novel or 0) + (data.holdout_novel or 0), scenario.shift
@@ -91,6 +94,9 @@ def collect(settings: Settings) -> Collected:
     _check_labeled(chosen, part, names, known_source.name)
 
     rejected, warnings = list(known_source.rejected), [*known_source.warnings, *dealt.warnings]
+    if len(names) == 1:
+        warnings.append(f"one known class, {names[0]}: there is nothing to classify, so its accuracy says nothing; an "
+                        "image is compared with the labelled ones and with the rest of the batch")  # fmt: skip
     if novel_source is not known_source:
         rejected += novel_source.rejected
 
