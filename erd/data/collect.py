@@ -67,9 +67,8 @@ def collect(settings: Settings) -> Collected:
     if len(known_classes) < (1 if compares else 2):
         waiting = "".join(f"; {warning}" for warning in known_source.warnings)
         enough = ", or one with an encoder (model.encoder)" if settings.encoder is None and known_classes else ""
-        raise UserError(
-            f"{known_source.name} has {len(known_classes)} known class{'es' * (not known_classes)}; a classifier needs two or more{enough}{waiting}"
-        )
+        count = f"{len(known_classes)} known class{'es' * (not known_classes)}"
+        raise UserError(f"{known_source.name} has {count}; a classifier needs two or more{enough}{waiting}")
     known, in_test = join(known_source, known_classes)
     wanted_novel, shift = (data.batch_novel or 0) + (data.holdout_novel or 0), scenario.shift
     novel = _novel_pool(novel_source, novel_classes, wanted_novel)

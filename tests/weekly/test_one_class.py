@@ -1,4 +1,4 @@
-"""Normal and abnormal: with an encoder one known class is enough, since images are compared and need not be classified."""
+"""Normal and abnormal: with an encoder one known class is enough. Images are compared, and need not be classified."""
 
 import json
 from pathlib import Path
