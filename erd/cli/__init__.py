@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from erd.base.errors import UserError
 from erd.base.version import VERSION
-from erd.cli import bench, experts, machine, weekly
+from erd.cli import bench, experts, labelled, machine, weekly
 from erd.cli.arguments import Command, Commands
 
 PREFECT = ("prefect", "APILogWorker", "EventsWorker")  # its loggers
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
         return sub
 
-    kinds: tuple[Commands, ...] = (weekly.add, experts.add, bench.add, machine.add)
+    kinds: tuple[Commands, ...] = (labelled.add, weekly.add, experts.add, bench.add, machine.add)
     for add in kinds:
         add(command)
     return whole

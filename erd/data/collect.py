@@ -69,6 +69,11 @@ def collect(settings: Settings) -> Collected:
         enough = ", or one with an encoder (model.encoder)" if settings.encoder is None and known_classes else ""
         count = f"{len(known_classes)} known class{'es' * (not known_classes)}"
         raise UserError(f"{known_source.name} has {count}; a classifier needs two or more{enough}{waiting}")
+    if known_source.name == "library" and not (data.inbox or novel_classes or data.batch_known):
+        raise UserError(
+            "which week? `--batch 2026-W46` takes the images of inbox/2026-W46; for a trial name classes that are "
+            "played as new, such as --set 'data.novel=[dog]'"
+        )
     known, in_test = join(known_source, known_classes)
     wanted_novel, shift = (data.batch_novel or 0) + (data.holdout_novel or 0), scenario.shift
     novel = _novel_pool(novel_source, novel_classes, wanted_novel)
@@ -120,7 +125,7 @@ def collect(settings: Settings) -> Collected:
         batch, batch_truth = mixed("batch")
     holdout, holdout_truth = mixed("holdout")
     if not len(batch):
-        raise RunError("the batch has no images: set data.batch_known and data.batch_novel above 0, or fill the inbox")
+        raise UserError("the batch has no images: set data.batch_known and data.batch_novel above 0, or fill the inbox")
     refer_to = library_of(settings) if settings.encoder and isinstance(chosen.images, Pixels) else None
     return Collected(
         names, chosen, part, batch, batch_truth, holdout, holdout_truth, rejected, warnings, batch_files, refer_to
@@ -258,7 +263,7 @@ def _check_labeled(labeled: Images, part: np.ndarray, names: list[str], source: 
             "add some, or take the class out of the known ones"
         )
     if not (part == PARTS.index("val")).any():
-        raise RunError("there is no validation image to choose the stopping time with: set data.val above 0")
+        raise UserError("there is no validation image to choose the stopping time with: set data.val above 0")
 
 
 def _mix(known: Images, novel: Images, seed: int, name: str) -> tuple[Images, np.ndarray]:

@@ -243,3 +243,8 @@ def _capital(text: str) -> str:
 
 def _one_in(rate: float) -> str:
     return f"1 in {1 / rate:.0f}"
+
+
+def nothing_arrived(batch: str, inbox: str) -> str:
+    """Of a scheduled week without images."""
+    return f"Nothing arrived for {batch}: {inbox} has no images. When they are there, run batch {batch} again."

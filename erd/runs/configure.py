@@ -132,8 +132,20 @@ def settings_for(
         "data.root": data,
         "run.runner": runner,
     }
-    settings = load(path, overrides)
-    return resolve(settings.override({k: v for k, v in said.items() if v is not None}, "the command line"))
+    settings = load(path, overrides).override({k: v for k, v in said.items() if v is not None}, "the command line")
+    _check_inbox(settings)
+    return resolve(settings)
+
+
+def _check_inbox(settings: Settings) -> None:
+    """A scenario with images of its own must not be run under the name of a week whose images are waiting."""
+    data = settings.data
+    waiting = f"inbox/{data.batch}" if data.batch and Path("inbox", data.batch).exists() else None
+    if (inbox := data.inbox or waiting) and data.scenario != "own":
+        raise UserError(
+            f"{inbox} is an inbox for your own images, and the scenario {data.scenario} brings images of its own: set "
+            "the scenario to own, or begin with `erd init --labeled DIR`"
+        )
 
 
 def keep(settings: Settings, run: RunDir) -> None:
