@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import os
 import sys
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +48,9 @@ def init(arguments: argparse.Namespace) -> dict[str, Any]:
         new.write()
         result = _told(done, quiet=arguments.json)
     if not arguments.json:
-        here = place.resolve() == Path.cwd()
-        print(f"\nNext: put a week's images into {place / 'inbox' / '2026-W46'}, and")
-        print(f"  {'' if here else f'cd {place} && '}erd run --batch 2026-W46")
+        week, here = f"{date.today():%G-W%V}", place.resolve() == Path.cwd()
+        print(f"\nNext: put this week's images into {place / 'inbox' / week}, and")
+        print(f"  {'' if here else f'cd {place} && '}erd run --batch {week}")
     return {"workspace": place.as_posix()} | result
 
 

@@ -67,7 +67,8 @@ def resolve(settings: Settings) -> Settings:
     if settings.detect.calibration == "paper":
         decided["data.calibration"] = 0  # the paper has none: its threshold comes from V
     weekly = scenario.name == "own" and settings.data.source in (None, "library")
-    if weekly and settings.data.batch and not settings.data.novel:  # with novel classes it is a trial
+    named = settings.data.batch not in (None, settings.scenario_name)
+    if weekly and named and not settings.data.novel:  # with novel classes it is a trial
         decided["data.inbox"] = f"inbox/{settings.data.batch}"
     decided["pretrain.balance"] = scenario.name == "own"  # public sets have as many of each
     decided["pretrain.threads"] = recipes.threads
