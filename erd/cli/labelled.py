@@ -45,7 +45,8 @@ def init(arguments: argparse.Namespace) -> dict[str, Any]:
     place.mkdir(parents=True, exist_ok=True)
     with contextlib.chdir(place):
         done = _taken_in(labeled, configure.settings_for(scenario=workspace.OWN), replace=False)
-        new.write()
+    new.write()
+    with contextlib.chdir(place):
         result = _told(done, quiet=arguments.json)
     if not arguments.json:
         week, here = f"{date.today():%G-W%V}", place.resolve() == Path.cwd()

@@ -63,7 +63,7 @@ def test_an_inbox_that_is_named_and_not_there_is_a_mistake(labelled: None) -> No
 
 
 @pytest.mark.parametrize("said", [{}, {"inbox": "inbox/2026-W50"}], ids=["of its name", "named"])
-def test_an_inbox_is_not_passed_over_for_a_demo(said: dict[str, str]) -> None:
+def test_an_inbox_is_not_passed_over_for_a_demo(said: dict[str, Any]) -> None:
     Path("inbox/2026-W50").mkdir(parents=True)
     with pytest.raises(UserError, match="inbox/2026-W50 is an inbox for your own images, and the scenario digits-near"):
         local.weekly(batch="2026-W50", overrides=SMALL, **said)
