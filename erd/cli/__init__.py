@@ -1,7 +1,8 @@
 """The command line. Heavy imports happen inside the commands, so that `erd --help` answers at once.
 
 --json prints one JSON object as the last line of stdout; everything else goes to stderr. Exit 0 good, 1 failed run,
-2 wrong usage (which is which: erd/base/errors.py). Each file beside this one has the commands of one kind of work, and tells the parser of them.
+2 wrong usage; erd/base/errors.py has the rule. Each file beside this one has the commands of one kind of work, and
+tells the parser of them.
 """
 
 import argparse
