@@ -8,8 +8,10 @@ import pictures_of_shapes
 import pytest
 import yaml
 
+from erd.base.errors import UserError
 from erd.cli import main
 from erd.data import library
+from erd.data.collect import collect
 from erd.integrations import doctor
 from erd.runs import workspace
 from erd.runs.configure import settings_for
@@ -122,10 +124,8 @@ def test_the_schedule_runs_own_images_once_some_are_labelled(clone: Path) -> Non
     assert doctor.examine(None)["scheduled"] == "own: the images of inbox/<week>"
 
 
-def test_a_run_without_a_week_asks_which_one(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from erd.base.errors import UserError
-    from erd.data.collect import collect
-
+@pytest.mark.parametrize("batch", [None, "own"], ids=["params.yaml's", "as a run without a name is called"])
+def test_a_run_without_a_week_asks_which_one(clone: Path, batch: str | None) -> None:
     assert main(["init", "--labeled", "../scans"]) == 0
     with pytest.raises(UserError, match="which week"):
-        collect(settings_for(overrides=["data.least=1"]))
+        collect(settings_for(batch=batch, overrides=["data.least=1"]))
