@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-run: $(STAMP)  ## the whole chain on the bundled digits
-	@$(BIN)/erd run
+run: $(STAMP)  ## the demo: the whole chain on the bundled digits
+	@$(BIN)/erd run --scenario digits-near
 
 up: $(STAMP)  ## Prefect with worker and schedule, and MLflow, until Ctrl-C; PREFECT_PORT=4200 MLFLOW_PORT=5000
 	@$(BIN)/python -m flows.up $(PREFECT_PORT:%=--prefect-port %) $(MLFLOW_PORT:%=--mlflow-port %)

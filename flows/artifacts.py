@@ -1,7 +1,11 @@
 """What Prefect's UI shows of a weekly run: both tiers of images, the figures, links to MLflow and to the report."""
 
+import logging
+
 import pandas as pd
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from erd.integrations import mlflow_runs
 from erd.integrations.registry import Registered
@@ -9,6 +13,7 @@ from erd.reporting import tiers, wording
 from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, Metrics
 
+log = logging.getLogger("erd")
 SHOWN = 100  # rows of a table; all of them are in scores.parquet
 
 
@@ -28,6 +33,14 @@ def show(run: RunDir, registered: Registered) -> None:
     )
     if address := mlflow_runs.address(run):
         create_link_artifact(address, key="mlflow-run", link_text="the run in MLflow")
+
+
+def nothing_arrived(batch: str, inbox: str) -> State:
+    """How the run of a scheduled week ends that has no images: neither a failure nor a quiet week."""
+    words = wording.nothing_arrived(batch, inbox)
+    log.warning(words)
+    create_markdown_artifact(words, key="nothing-arrived", description=f"batch {batch}")
+    return Completed(name="Nothing arrived", message=words)
 
 
 def _table(key: str, listed: pd.DataFrame, words: str) -> None:

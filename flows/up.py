@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from erd.base.errors import RunError
+from erd.base.errors import RunError, UserError
 
 HOST = "127.0.0.1"
 POOL = "local"
@@ -65,9 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopping", file=sys.stderr)
         return 0
-    except RunError as error:
+    except UserError as error:
         print(f"up: {error}", file=sys.stderr)
-        return 1
+        return error.exit_code
     finally:
         stack.stop()
 
@@ -107,8 +107,15 @@ def start(stack: "Stack", prefect_port: int, mlflow_port: int) -> None:
     command = Path(sys.executable).parent / "prefect"
     command = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     print(f"Prefect  {api.removesuffix('/api')}\nMLflow   {tracking}\nlogs     {LOGS}/\n")
-    print("The schedule is the one in prefect.yaml. A run at once, from another terminal:\n")
-    print(f"  PREFECT_API_URL={api} {command} deployment run 'weekly/weekly' -p batch={date.today():%G-W%V}\n")
+    from erd.runs import workspace  # slow, and all servers are started by now
+
+    scenario, week = workspace.scheduled(), f"{date.today():%G-W%V}"
+    own = scenario == workspace.OWN
+    demo = f"the demo {scenario}; your own images after `erd init --labeled DIR`"
+    print(f"The schedule of prefect.yaml runs {f'scenario own, on the images of inbox/{week}' if own else demo}.")
+    print("A run at once, from another terminal:\n")
+    batch = f" -p batch={week}" if own else ""
+    print(f"  PREFECT_API_URL={api} {command} deployment run 'weekly/weekly'{batch}\n")
     print("Ctrl-C stops everything.", flush=True)
 
 

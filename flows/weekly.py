@@ -19,15 +19,17 @@ from prefect.client.orchestration import get_client
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from erd.base.locks import alone_in
+from erd.data.inbox import has_arrived
 from erd.integrations import mlflow_record, notify
 from erd.integrations.mlflow_runs import Tracker
+from erd.runs import workspace
 from erd.runs.configure import settings_for
 from erd.runs.folder import RunDir
 from erd.runs.results import Ingested, Metrics
 from erd.settings.schema import Settings
 from erd.weekly import sealed
 from erd.weekly.chain import CHAIN
-from flows import tasks
+from flows import artifacts, tasks
 from flows.logs import told_to_prefect
 
 log = logging.getLogger("erd")
@@ -35,7 +37,9 @@ log = logging.getLogger("erd")
 
 def _name() -> str:
     """The flow run's, in the UI: the batch's."""
-    return runtime.flow_run.parameters.get("batch") or _scheduled_week() or "the batch of params.yaml"
+    said = runtime.flow_run.parameters
+    scenario = _scenario(*(said.get(name) for name in ("scenario", "overrides", "params")))
+    return said.get("batch") or _scheduled_week(scenario) or "the batch of params.yaml"
 
 
 @flow(name="weekly", flow_run_name=_name, task_runner=ThreadPoolTaskRunner(max_workers=64))  # type: ignore[arg-type]
@@ -52,10 +56,11 @@ def weekly(
     """Flag what is novel in one batch. Parameters left out are those of params.yaml in the working directory.
 
     `replace` moves another batch of the same name away first. Returns metrics.json, and where the results are: run_dir,
-    mlflow_run_id, model_version.
+    mlflow_run_id, model_version. A scheduled week without images completes as `Nothing arrived`.
     """
+    scenario = _scenario(scenario, overrides, params)
     settings = settings_for(
-        batch=batch or _scheduled_week(),
+        batch=batch or _scheduled_week(scenario),
         scenario=scenario,
         inbox=inbox,
         data=data,
@@ -65,6 +70,9 @@ def weekly(
     )
     run = RunDir.of(settings)
     notify.addresses(settings.alarm.notify)  # what is wrong there is said now, and not when the alarm rings
+    if _deployed() and settings.data.inbox and inbox is None and not has_arrived(Path(settings.data.inbox)):
+        with told_to_prefect():
+            return artifacts.nothing_arrived(run.batch_name, settings.data.inbox)  # type: ignore[return-value]
     if replace:
         sealed.check(settings, run, replaced=True)
         with alone_in(run.root):
@@ -90,9 +98,21 @@ def weekly(
     return Metrics.read(run).flat() | where | {"mlflow_run_id": record.run_id if record else None}
 
 
-def _scheduled_week() -> str | None:
-    """A deployment's run that names no batch is named after the week it was scheduled in, where we are: 2026-W46."""
-    if runtime.deployment.id is None:
+def _deployed() -> bool:
+    return runtime.deployment.id is not None
+
+
+def _scenario(said: str | None, overrides: list[str] | None, params: str | None) -> str | None:
+    """The one that was said; a deployment's run that names none never falls back on a demo in a workspace."""
+    if said or not _deployed() or any(text.startswith("data.scenario") for text in overrides or ()):
+        return said
+    return workspace.scheduled(Path(params) if params else None)
+
+
+def _scheduled_week(scenario: str | None) -> str | None:
+    """A deployment's run that names no batch is named after the week it was scheduled in, where we are: 2026-W46. Not
+    a demo, whose images are of no week."""
+    if not _deployed() or scenario not in (None, workspace.OWN):
         return None
     start: datetime = runtime.flow_run.scheduled_start_time
     return f"{start.astimezone(ZoneInfo(os.environ.get('ERD_TIMEZONE') or 'UTC')):%G-W%V}"

@@ -1,17 +1,22 @@
-"""What a user did or has that cannot work, said in one sentence that tells what to do."""
+"""What a user did or has that cannot work, said in one sentence that tells what to do.
+
+The exit code says where the cure is. 2 (UserError): in the call. The command, an option or a setting has to be another
+one, names something that is not there, or another command comes first. 1 (RunError): elsewhere. The call may stay as it
+is; images or files are bad, a disk is full, a server or another run is in the way, or the training itself failed.
+"""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A wrong call or setting: the command line prints the sentence and exits with 2."""
+    """Call it otherwise: the command line prints the sentence and exits with 2."""
 
     exit_code = 2
 
 
 class RunError(UserError):
-    """The call was right but the run cannot go on (bad data, full disk): exits with 1."""
+    """The call was right and cannot be done as things are: exits with 1."""
 
     exit_code = 1
 

@@ -1,7 +1,8 @@
 """The command line. Heavy imports happen inside the commands, so that `erd --help` answers at once.
 
 --json prints one JSON object as the last line of stdout; everything else goes to stderr. Exit 0 good, 1 failed run,
-2 wrong usage. Each file beside this one has the commands of one kind of work, and tells the parser of them.
+2 wrong usage; erd/base/errors.py has the rule. Each file beside this one has the commands of one kind of work, and
+tells the parser of them.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 from erd.base.errors import UserError
 from erd.base.version import VERSION
-from erd.cli import bench, experts, machine, weekly
+from erd.cli import bench, experts, labelled, machine, weekly
 from erd.cli.arguments import Command, Commands
 
 PREFECT = ("prefect", "APILogWorker", "EventsWorker")  # its loggers
@@ -46,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
         return sub
 
-    kinds: tuple[Commands, ...] = (weekly.add, experts.add, bench.add, machine.add)
+    kinds: tuple[Commands, ...] = (labelled.add, weekly.add, experts.add, bench.add, machine.add)
     for add in kinds:
         add(command)
     return whole

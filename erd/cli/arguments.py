@@ -26,6 +26,12 @@ def with_overrides(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--params", metavar="FILE", help="settings file (default: params.yaml here, if there is one)")
 
 
+def with_example(sub: argparse.ArgumentParser, *commands: str) -> None:
+    """Commands as one types them, at the end of the help."""
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.epilog = "\n  ".join(["for example:", *commands])
+
+
 def with_settings(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--scenario", metavar="S", help="a row of `erd scenarios` (default: params.yaml's)")
     sub.add_argument("--batch", metavar="B", help="the batch's name, e.g. 2026-W46; results go to runs/B")

@@ -1,5 +1,4 @@
-"""The commands `erd ingest`, `erd review`, `erd incorporate`, `erd sensitivity`, `erd history`: labelled images, and
-what experts say."""
+"""The commands `erd review`, `erd incorporate`, `erd sensitivity`, `erd history`: what experts say, and hindsight."""
 
 import argparse
 import sys
@@ -7,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from erd.base.errors import UserError
-from erd.cli.arguments import NewCommand, folder_of, print_table, settings_of, short, with_settings
+from erd.cli.arguments import NewCommand, folder_of, print_table, short, with_example
 
 # Columns of the printed history.
 COLUMNS = ("batch", "images", "alarm_p", "flagged", "flags_reviewed", "flag_precision", "looked_at", "looked_novel",
@@ -16,11 +15,6 @@ COLUMNS = ("batch", "images", "alarm_p", "flagged", "flags_reviewed", "flag_prec
 
 def add(command: NewCommand) -> None:
     """Tell the parser of them."""
-    taken = command("ingest", ingest, "take labelled images into the library of this workspace")
-    taken.add_argument(
-        "--labeled", metavar="DIR|MANIFEST", required=True, help="class folders, a .csv or .parquet, .npz"
-    )
-    with_settings(taken)
     look = command("review", review, "a page on which experts look at the most novel images of a batch and label them")
     look.add_argument("--batch", metavar="B", required=True, help="the batch's name; its run is in runs/B")
     look.add_argument(
@@ -31,40 +25,12 @@ def add(command: NewCommand) -> None:
     files.add_argument("--export", metavar="FILE", help="write the answers to a .csv, or a .json for Label Studio")
     files.add_argument("--import", metavar="FILE", dest="take_in", help="take in the answers of such a file")
     learned = command("incorporate", incorporate, "add what experts said about a batch to the labelled images")
-    learned.add_argument("--batch", metavar="B", required=True)
-    learned.add_argument("--undo", action="store_true", help="take the batch's images back out")
+    learned.add_argument("--batch", metavar="B", required=True, help="the batch's name; its answers are in runs/B")
+    learned.add_argument("--undo", action="store_true", help="take the batch's images back out; the answers stay")
+    with_example(learned, "erd incorporate --batch 2026-W46", "erd incorporate --batch 2026-W46 --undo")
     would = command("sensitivity", sensitivity, "from which share of a batch on would a new class have been noticed?")
     would.add_argument("--batch", metavar="B", required=True, help="the batch's name; its run is in runs/B")
     command("history", history, "a page of all batches: alarms, flags, what experts said of them, accuracy")
-
-
-def ingest(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Labelled images into the library."""
-    from erd.data import library
-    from erd.integrations import dvc
-
-    if not arguments.labeled or Path.cwd().is_relative_to(Path(arguments.labeled).resolve()):
-        raise UserError(
-            f"--labeled '{arguments.labeled}' is the workspace itself: name the folder that holds the class folders"
-        )
-    arguments.scenario = arguments.scenario or "own"
-    data = settings_of(arguments).data
-    assert data.largest is not None
-    done = library.take_in(Path(arguments.labeled), data.image_size, largest=data.largest)
-    if not arguments.json:
-        reviewed = f", {done.kept:,} of them from reviews" if done.kept else ""
-        print(f"{done.images:,} labelled images{reviewed}, of {len(done.classes)} classes: {', '.join(done.classes)}")
-        print(f"kept at {done.image_size}×{done.image_size} pixels")
-        if done.set_aside:
-            print(f"{done.set_aside:,} files set aside: {done.quarantine}")
-    return {
-        "images": done.images,
-        "classes": done.classes,
-        "image_size": done.image_size,
-        "set_aside": done.set_aside,
-        "quarantine": done.quarantine.as_posix(),
-        "data_hash": dvc.track_library(),
-    }
 
 
 def review(arguments: argparse.Namespace) -> dict[str, Any]:

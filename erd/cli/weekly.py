@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erd.base.errors import UserError, nearest
-from erd.cli.arguments import NewCommand, asked, folder_of, print_table, settings_of, with_settings
+from erd.cli.arguments import NewCommand, asked, folder_of, print_table, settings_of, with_example, with_settings
 
 if TYPE_CHECKING:
     from erd.runs.folder import RunDir
@@ -36,8 +36,9 @@ def add(command: NewCommand) -> None:
     one.add_argument("--label", metavar="c", help="finetune: only the member with this artificial label")
     with_settings(one)
     story = command("simulate", simulate, "live through weeks in which a new class appears")
-    story.add_argument("--weeks", metavar="N", type=int, default=8)
+    story.add_argument("--weeks", metavar="N", type=int, default=8, help="how many (default: %(default)s)")
     with_settings(story)
+    with_example(story, "erd simulate --weeks 8", "erd simulate --scenario fmnist-near --data DIR --weeks 12")
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:

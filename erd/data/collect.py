@@ -62,10 +62,17 @@ def collect(settings: Settings) -> Collected:
     data, scenario = settings.data, get(settings.data.scenario)
     known_source, novel_source = load_sources(settings, scenario)
     known_classes, novel_classes = known_and_novel(settings, scenario, known_source, novel_source)
-    if len(known_classes) < 2:
+    # Candidate classes and neighbours compare with whatever is labelled; only members need classes to disagree about.
+    compares = settings.score.join == "neighbours" and settings.detect.calibration == "crossfit"
+    if len(known_classes) < (1 if compares else 2):
         waiting = "".join(f"; {warning}" for warning in known_source.warnings)
+        enough = ", or one with an encoder (model.encoder)" if settings.encoder is None and known_classes else ""
+        count = f"{len(known_classes)} known class{'es' * (not known_classes)}"
+        raise UserError(f"{known_source.name} has {count}; a classifier needs two or more{enough}{waiting}")
+    if known_source.name == "library" and not (data.inbox or novel_classes or data.batch_known):
         raise UserError(
-            f"{known_source.name} has {len(known_classes)} known class; a classifier needs two or more{waiting}"
+            "which week? `--batch 2026-W46` takes the images of inbox/2026-W46; for a trial name classes that are "
+            "played as new, such as --set 'data.novel=[dog]'"
         )
     known, in_test = join(known_source, known_classes)
     wanted_novel, shift = (data.batch_novel or 0) + (data.holdout_novel or 0), scenario.shift
@@ -91,6 +98,9 @@ def collect(settings: Settings) -> Collected:
     _check_labeled(chosen, part, names, known_source.name)
 
     rejected, warnings = list(known_source.rejected), [*known_source.warnings, *dealt.warnings]
+    if len(names) == 1:
+        warnings.append(f"one known class, {names[0]}: there is nothing to classify, so its accuracy says nothing; an "
+                        "image is compared with the labelled ones and with the rest of the batch")  # fmt: skip
     if novel_source is not known_source:
         rejected += novel_source.rejected
 
@@ -115,7 +125,7 @@ def collect(settings: Settings) -> Collected:
         batch, batch_truth = mixed("batch")
     holdout, holdout_truth = mixed("holdout")
     if not len(batch):
-        raise RunError("the batch has no images: set data.batch_known and data.batch_novel above 0, or fill the inbox")
+        raise UserError("the batch has no images: set data.batch_known and data.batch_novel above 0, or fill the inbox")
     refer_to = library_of(settings) if settings.encoder and isinstance(chosen.images, Pixels) else None
     return Collected(
         names, chosen, part, batch, batch_truth, holdout, holdout_truth, rejected, warnings, batch_files, refer_to
@@ -258,7 +268,7 @@ def _check_labeled(labeled: Images, part: np.ndarray, names: list[str], source: 
             "add some, or take the class out of the known ones"
         )
     if not (part == PARTS.index("val")).any():
-        raise RunError("there is no validation image to choose the stopping time with: set data.val above 0")
+        raise UserError("there is no validation image to choose the stopping time with: set data.val above 0")
 
 
 def _mix(known: Images, novel: Images, seed: int, name: str) -> tuple[Images, np.ndarray]:

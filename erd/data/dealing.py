@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from erd.base.errors import RunError
+from erd.base.errors import UserError
 from erd.base.seeds import derive
 from erd.data.images import Images
 from erd.settings.scenarios import held_out
@@ -176,7 +176,7 @@ def _fit(sizes: Mapping[str, int], *, labeled: int, test: int, novel: int) -> tu
     calibration = fitted["calibration"] + fitted.setdefault("clean", 0)
     taken = {"calibration": calibration, "holdout": fitted["holdout_borrowed"]}
     if calibration > fitted["train"] // 2:
-        raise RunError(
+        raise UserError(
             f"{calibration:,} calibration images leave too little of {fitted['train']:,} training images; "
             "set data.calibration lower or add labelled images"
         )

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from erd.base.errors import RunError, why
+from erd.base.errors import RunError, UserError, why
 
 MANIFESTS = (".csv", ".parquet")
+OURS = ("inbox", "runs", "labeled", "labelled")  # folders beside those of the classes, in and around a workspace
 UNFINISHED = (".part", ".partial", ".filepart", ".crdownload", ".tmp", "~")  # how programs name a copy under way
 
 
@@ -40,8 +41,33 @@ def class_folders(root: Path) -> tuple[list[Path], list[str]]:
     tops = [parts[name] for name in ("train", "test") if name in parts] if split else [root]
     classes = sorted({entry.name for top in tops for entry in _visible(top) if _is_folder(entry)})
     if not classes:
-        raise RunError(f"{root} has no class folders: put the images of each class into a folder named after the class")
+        raise UserError(
+            f"{root} has no class folders: put the images of each class into a folder named after the class"
+        )
     return tops, classes
+
+
+def check_class_folders(root: Path) -> None:
+    """A sentence where `root` holds class folders one folder further down, or is a workspace: its folders would be
+    taken for classes. Folders below a class, such as a patient's, are fine."""
+    tops, classes = class_folders(root)
+    if tops != [root]:
+        return
+    below = {name: [entry for entry in _visible(root / name) if not entry.is_symlink()] for name in classes}
+    for name, found in below.items():
+        if name in OURS or (name == "library" and any(entry.name == "images.safetensors" for entry in found)):
+            raise UserError(
+                f"{root} has the folder {name}, which is no class: name the folder that holds the class folders"
+            )
+    folders = [[entry.name for entry in found if _is_folder(entry)] for found in below.values()]
+    nested = all(found and len(names) == len(found) for names, found in zip(folders, below.values(), strict=True))
+    if nested and len(folders[0]) > 1 and all(names == folders[0] for names in folders):
+        listing = ", ".join(folders[0][:4]) + (", …" if len(folders[0]) > 4 else "")
+        inside = f"{root / classes[0]} holds" if len(classes) == 1 else f"{', '.join(classes[:4])} in {root} each hold"
+        raise UserError(
+            f"{inside} only folders ({listing}), which look like the classes: name the folder that holds the class "
+            "folders, or list the files with their labels in a .csv"
+        )
 
 
 def in_class_folders(root: Path) -> Iterator[Entry]:

@@ -20,7 +20,7 @@ from erd.base import files, progress
 from erd.base.errors import RunError
 from erd.data.arrays import as_labeled
 from erd.data.decode import check_file
-from erd.data.entries import MANIFESTS, UNFINISHED, name_below
+from erd.data.entries import MANIFESTS, UNFINISHED, in_folder, name_below
 from erd.data.images import Images
 from erd.data.reading import take
 
@@ -48,6 +48,11 @@ def batch(inbox: Path, image_size: int, *, settle: float, colour: bool) -> Arriv
         {"file": taken.files, "sha256": taken.sha256, "acquired_at": taken.acquired},
         taken.rejected,
     )
+
+
+def has_arrived(inbox: Path) -> bool:
+    """Whether there is anything to take: a file that is not hidden."""
+    return inbox.is_file() or (inbox.is_dir() and any(True for _ in in_folder(inbox)))
 
 
 def original(inbox: Path, file: str, sha256: str) -> Path | None:

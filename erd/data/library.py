@@ -7,7 +7,7 @@
 Who has changed them puts both (`files_of`) under DVC, so that every state of the set can be had again.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,13 +18,16 @@ import torch
 
 from erd.base import files
 from erd.base.errors import RunError, UserError
-from erd.data import reading, scratch
+from erd.data import arrays, reading, scratch
+from erd.data.decode import Unfit, decode
+from erd.data.entries import check_class_folders
 from erd.data.images import Images
 from erd.data.pixels import Pixels
 from erd.data.sources.base import Source
 
 PLACE = Path("library")
-COLUMNS = ("id", "sha256", "label", "group", "acquired_at", "audited", "batch")
+# `original` is the file that an image of a review came from, "" where there is none: it may be wanted larger one day.
+COLUMNS = ("id", "sha256", "label", "group", "acquired_at", "audited", "batch", "original")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +95,7 @@ def read(place: Path = PLACE) -> Library:
         manifest(place)
     ):
         raise RunError(f"{place} is half written or mixed up: get it again with `dvc checkout`, or take the images in")
+    rows = rows.reindex(columns=list(COLUMNS), fill_value="")  # earlier versions had fewer
     return Library(Pixels.of(tensors["images"].numpy(), facts.get("table", "")), rows)
 
 
@@ -123,42 +127,77 @@ def _finish_saving(place: Path, facts: Mapping[str, str]) -> None:
 class TakenIn(NamedTuple):
     images: int  # in the set now
     image_size: int  # pixels at which they are kept
-    classes: list[str]
-    kept: int  # of them brought by reviews of batches, which stay
+    counts: dict[str, int]  # images a class
+    kept: int  # of all images, those brought by reviews of batches, which stay
+    resized: int  # of these, so many only have the pixels they were kept with: their files are gone
     quarantine: Path  # what could not be used
     set_aside: int
 
+    @property
+    def classes(self) -> list[str]:
+        return list(self.counts)
 
-def take_in(origin: Path, image_size: int | None, place: Path = PLACE, *, largest: int = reading.LARGEST) -> TakenIn:
-    """Make the set from a folder of class folders, a manifest or an .npz; what reviews brought stays in it."""
+
+def take_in(
+    origin: Path,
+    image_size: int | None,
+    place: Path = PLACE,
+    *,
+    largest: int = reading.LARGEST,
+    agreed: Callable[[str], bool] = lambda lost: True,
+) -> TakenIn:
+    """Make the set from a folder of class folders, a manifest or an .npz; what reviews brought stays in it.
+
+    Where a class would have fewer images than it has now, `agreed` is asked first, with what would be lost in words.
+    """
     before = read(place) if exists(place) else None
     reviewed = before.take((before.table["batch"] != "").to_numpy()) if before is not None else None
     if reviewed is not None and len(reviewed) and image_size is None:
         image_size = reviewed.images.shape[1]
+    if origin.is_dir():
+        check_class_folders(origin)
     taken = reading.take(origin, image_size, largest=largest, labeled=True)
     if not len(taken.images):
         raise RunError(f"{origin} has no usable image ({len(taken.rejected)} set aside): put some into its folders")
     columns: dict[str, object] = {"id": taken.ids, "sha256": taken.sha256, "label": taken.labels, "group": taken.groups,
                                   "acquired_at": taken.acquired}  # fmt: skip
-    fresh = Library(taken.images, table(columns, len(taken.ids)))
+    fresh, gone = Library(taken.images, table(columns, len(taken.ids))), 0
     if reviewed is not None and len(reviewed):
-        if reviewed.images.shape[1] != image_size:
-            raise UserError(
-                f"the images that reviews brought to {place} are {reviewed.images.shape[1]} pixels wide and "
-                f"data.image_size is {image_size}: set it back, or take those batches back first"
-            )
+        reviewed, gone = _at_size(reviewed, fresh.images.shape[1])
         fresh = fresh.joined(reviewed)
+    counts = _counts(fresh)
+    had = _counts(before) if before is not None else {}
+    lost = [f"{name} {count:,} → {counts.get(name, 0):,}" for name, count in had.items() if counts.get(name, 0) < count]
+    if lost and not agreed(", ".join(lost)):
+        raise UserError(f"{origin} was not taken in: {place} has {sum(had.values()):,} images, and would lose some "
+                        f"({', '.join(lost)}); say --replace if that is meant")  # fmt: skip
     quarantine = place / "quarantine.csv"
     reading.write_rejected(quarantine, taken.rejected)
     save(fresh, place)
-    return TakenIn(
-        len(fresh),
-        fresh.images.shape[1],
-        sorted(fresh.table["label"].unique()),
-        int((fresh.table["batch"] != "").sum()),
-        quarantine,
-        len(taken.rejected),
-    )
+    kept = int((fresh.table["batch"] != "").sum())
+    return TakenIn(len(fresh), fresh.images.shape[1], counts, kept, gone, quarantine, len(taken.rejected))
+
+
+def _counts(library: Library) -> dict[str, int]:
+    return {str(name): int(count) for name, count in library.table["label"].value_counts().sort_index().items()}
+
+
+def _at_size(reviewed: Library, size: int) -> tuple[Library, int]:
+    """What reviews brought, at another size: from the files, and where these are gone or others now, from the pixels
+    that were kept; how many have only these."""
+    if reviewed.images.shape[1] == size:
+        return reviewed, 0
+    images, gone = arrays.resized(np.asarray(reviewed.images), size), 0
+    for row, (file, sha256) in enumerate(zip(reviewed.table["original"], reviewed.table["sha256"], strict=True)):
+        try:
+            found = decode(Path(file), size) if file else None
+        except Unfit:
+            found = None
+        if found is None or found.sha256 != sha256:
+            gone += 1
+        else:
+            images[row] = arrays.as_labeled(found.pixels[None], images.ndim == 4)[0]
+    return Library(images, reviewed.table), gone
 
 
 def waiting(rows: pd.DataFrame, least: int, needs: Mapping[str, int] | None = None) -> dict[str, int]:

@@ -21,6 +21,7 @@ from erd.base.processes import cores
 from erd.base.version import VERSION
 from erd.integrations import mlflow_client
 from erd.nets import encoders
+from erd.runs import workspace
 from erd.settings import families, schema
 
 PACKAGES = ("torch", "torchvision", "prefect", "mlflow", "dvc", "pandas", "fastapi", "scikit-learn", "safetensors")
@@ -42,6 +43,7 @@ def examine(data: Path | None) -> dict[str, Any]:
         "servers": _servers(problems),
         "data": _sets(data, problems),
         "scenario": _scenario(problems),
+        "scheduled": _scheduled(),
     }
     free = shutil.disk_usage(Path.cwd()).free
     found["free_disk_gb"] = round(free / (1 << 30), 1)
@@ -125,3 +127,12 @@ def _scenario(problems: list[str]) -> str:
     except UserError as error:
         problems.append(str(error))
         return "not known"
+
+
+def _scheduled() -> str:
+    """What the schedule runs here, `make up` or not."""
+    try:
+        scenario = workspace.scheduled()
+    except UserError:  # told as a problem of params.yaml already
+        return "not known"
+    return "own: the images of inbox/<week>" if scenario == workspace.OWN else f"the demo {scenario}"

@@ -188,9 +188,9 @@ def audit(found: Audit, which: str = "this week", *, past: bool = False) -> str:
     if not found.rings:
         return (
             f"Among {found.images:,} random images of {which} experts found none of a class you do not know: at most "
-            f"{_percent(found.high)} of it can be of one."
+            f"{percent(found.high)} of it can be of one."
         )
-    about, between = _percent(found.share), f"{_percent(found.low).rstrip('%')} to {_percent(found.high)}"
+    about, between = percent(found.share), f"{percent(found.low).rstrip('%')} to {percent(found.high)}"
     seen = f"experts found {found.novel:,} such among {found.images:,} random images"
     unknown = "was of a class you did not know" if past else "is of a class you do not know"
     return f"About {about} of {which} {unknown} ({between}): {seen}."
@@ -397,3 +397,8 @@ def _capital(text: str) -> str:
 
 def _one_in(rate: float) -> str:
     return f"1 in {1 / rate:.0f}"
+
+
+def nothing_arrived(batch: str, inbox: str) -> str:
+    """Of a scheduled week without images."""
+    return f"Nothing arrived for {batch}: {inbox} has no images. When they are there, run batch {batch} again."

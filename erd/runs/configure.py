@@ -67,7 +67,8 @@ def resolve(settings: Settings) -> Settings:
     if settings.detect.calibration == "paper":
         decided["data.calibration"] = 0  # the paper has none: its threshold comes from V
     weekly = scenario.name == "own" and settings.data.source in (None, "library")
-    if weekly and settings.data.batch and not settings.data.novel:  # with novel classes it is a trial
+    named = settings.data.batch not in (None, settings.scenario_name)
+    if weekly and named and not settings.data.novel:  # with novel classes it is a trial
         decided["data.inbox"] = f"inbox/{settings.data.batch}"
     decided["pretrain.balance"] = scenario.name == "own"  # public sets have as many of each
     decided["pretrain.threads"] = recipes.threads
@@ -132,8 +133,20 @@ def settings_for(
         "data.root": data,
         "run.runner": runner,
     }
-    settings = load(path, overrides)
-    return resolve(settings.override({k: v for k, v in said.items() if v is not None}, "the command line"))
+    settings = load(path, overrides).override({k: v for k, v in said.items() if v is not None}, "the command line")
+    _check_inbox(settings)
+    return resolve(settings)
+
+
+def _check_inbox(settings: Settings) -> None:
+    """A scenario with images of its own must not be run under the name of a week whose images are waiting."""
+    data = settings.data
+    waiting = f"inbox/{data.batch}" if data.batch and Path("inbox", data.batch).exists() else None
+    if (inbox := data.inbox or waiting) and data.scenario != "own":
+        raise UserError(
+            f"{inbox} is an inbox for your own images, and the scenario {data.scenario} brings images of its own: set "
+            "the scenario to own, or begin with `erd init --labeled DIR`"
+        )
 
 
 def keep(settings: Settings, run: RunDir) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from erd.base import files
-from erd.base.errors import RunError
+from erd.base.errors import RunError, UserError
 from erd.runs.folder import RunDir
 from erd.statistics.metrics import Detection
 from erd.statistics.verdict import Verdict
@@ -32,7 +32,7 @@ class Ingested:
     @classmethod
     def read(cls, run: RunDir) -> "Ingested":
         if not run.ingested.exists():
-            raise RunError(f"{run.ingested} is missing; run the stage ingest first")
+            raise UserError(f"{run.ingested} is missing; run the stage ingest first")
         return _made(cls, files.load_json(run.ingested), run.ingested)
 
 

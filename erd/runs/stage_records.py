@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from erd.base import code_digest, files
-from erd.base.errors import RunError
+from erd.base.errors import RunError, UserError
 from erd.runs.folder import RunDir
 
 
@@ -57,7 +57,7 @@ def once(
     in the workspace did it. Week after week has the same classifier until its images change.
     """
     if absent := [path for path in inputs if not path.exists()]:
-        raise RunError(f"{absent[0]} is missing; run the stage that writes it first")
+        raise UserError(f"{absent[0]} is missing; run the stage that writes it first")
     key = files.digest([stage, chosen, code_digest.of(*code), [files.sha256(path) for path in inputs]])
     before = read(run, stage)
     if before is not None and before.key == key and before.outputs == _hashes(run, outputs):

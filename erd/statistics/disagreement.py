@@ -31,6 +31,8 @@ def check_distance(name: str) -> None:
 
 def disagreement(softmax: Tensor, distance: str = "tv") -> Tensor:
     """The score of Algorithm 2: the mean of `distance` over unordered pairs of members. TV is in [0, 1]."""
+    if len(softmax) == 1:
+        return torch.zeros_like(softmax[0, :, 0])  # alone it disagrees with nobody
     form = total_variation if distance == "tv" else lambda part: pairwise(part, distance)
     parts = softmax.split(max(1, CHUNK // (softmax.shape[0] * softmax.shape[2])), dim=1)
     return torch.cat([form(part) for part in parts]) if len(parts) > 1 else form(softmax)

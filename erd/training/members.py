@@ -26,6 +26,8 @@ CURVES = ("train", "batch_known", "batch_novel", "batch")  # learning curves; th
 
 def draw_labels(finetune: Finetune, classes: Sequence[str], seed: int) -> list[int]:
     """The K artificial labels: the ones asked for, by name or number, else drawn with the seed."""
+    if len(classes) == 1:
+        return [0]  # a member that agrees with the classifier on all: candidates and neighbours decide alone
     count = min(3, len(classes)) if finetune.members is None else finetune.members
     if count < 2:
         raise UserError(f"finetune.members is {count}; members can only disagree if there are two or more")

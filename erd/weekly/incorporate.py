@@ -14,6 +14,7 @@ import pandas as pd
 from erd.base import files
 from erd.base.errors import RunError, UserError
 from erd.data import collect, library, packed
+from erd.data.entries import MANIFESTS
 from erd.data.library import Library
 from erd.runs import configure
 from erd.runs.answers import Answer, Answers, agreed, audited
@@ -81,9 +82,19 @@ def _arrived(run: RunDir, settled: dict[str, Answer], drawn: set[str]) -> Librar
         "acquired_at": chosen["acquired_at"],
         "audited": chosen["id"].isin(drawn),
         "batch": run.batch_name,
+        "original": _originals(run, chosen),
     }
     table = pd.DataFrame(columns)[list(library.COLUMNS)].reset_index(drop=True)
     return Library(images[rows].numpy(), table)
+
+
+def _originals(run: RunDir, chosen: pd.DataFrame) -> list[str]:
+    """The file each image came from; "" where it was in none of its own, or its name may not be kept."""
+    inbox = configure.read(run).data.inbox
+    if inbox is None or "file" not in chosen:
+        return [""] * len(chosen)
+    folder = Path(inbox).parent if Path(inbox).suffix.lower() in MANIFESTS else Path(inbox)
+    return [(folder / file).as_posix() if file else "" for file in chosen["file"]]
 
 
 def _save(before: Library, after: Library, place: Path, batch: str) -> None:

@@ -36,6 +36,10 @@ def measure(settings: Settings, run: RunDir) -> Sensitivity:
     assert labeled.labels is not None
     features, labels = labeled.images.flatten(1), labeled.labels.numpy()
     names = Ingested.read(run).classes
+    if len(names) < 2:
+        raise UserError(
+            f"the sensitivity plays known classes as new in turn, and {names[0]} is the only one: label a second one"
+        )
     rng = np.random.default_rng(derive(settings.seed, "sensitivity"))
     played = np.sort(rng.permutation(len(names))[:CLASSES])
     images = len(packed.read(run.batch))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from erd.base.errors import RunError
+from erd.base.errors import UserError
 from erd.data.dealing import Splits, own_sizes, set_apart, split
 from erd.data.sources import Images
 
@@ -55,7 +55,7 @@ def test_parts_are_disjoint_and_as_large_as_asked_where_there_are_enough_images(
 ) -> None:
     try:
         splits, in_test = deal(labeled, test, novel, sizes)
-    except RunError:  # what was scaled down cannot spare the calibration images
+    except UserError:  # what was scaled down cannot spare the calibration images
         assume(False)
     check_disjoint(splits, labeled + test, novel)
     got = counts(splits)
@@ -116,7 +116,7 @@ def test_a_patients_images_are_all_in_one_part(
     sizes = sizes | {"calibration": min(sizes["calibration"], 5)}
     try:
         splits = split(known, in_test, novel, sizes, seed)
-    except RunError:
+    except UserError:
         assume(False)
     check_disjoint(splits, len(known), len(novel))
     of_part = {name: set(known.groups[splits[name]]) for name in LABELED}
@@ -206,7 +206,7 @@ def test_where_everything_fits_nothing_is_said() -> None:
 
 @pytest.mark.parametrize("test", [0, 300])
 def test_too_many_calibration_images_are_one_sentence(test: int) -> None:
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(UserError) as caught:
         deal(1_000, test, 200, SIZES | {"calibration": 251})
     assert str(caught.value) == (
         "251 calibration images leave too little of 500 training images; "

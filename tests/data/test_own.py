@@ -245,7 +245,7 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
 
 def test_folder_without_classes_or_images_says_what_to_put_there(tmp_path: Path) -> None:
     (tmp_path / "loose.png").touch()
-    refusal(RunError, "folder", str(tmp_path), "no class folders", path=tmp_path)
+    refusal(UserError, "folder", str(tmp_path), "no class folders", path=tmp_path)
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/empty.png").touch()
     refusal(RunError, "folder", str(tmp_path), "no readable image", "cat/empty.png: empty file", path=tmp_path)

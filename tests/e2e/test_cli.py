@@ -93,10 +93,10 @@ def test_stages_one_by_one_give_the_bytes_of_a_run(tmp_path: Path) -> None:
 
 
 def test_a_stage_before_its_inputs_says_which_to_run(tmp_path: Path) -> None:
-    refused(erd("stage", "score", *FAST, cwd=tmp_path), 1, "ingest")
+    refused(erd("stage", "score", *FAST, cwd=tmp_path), 2, "ingest")
     assert files_in(tmp_path) == set()
     erd("stage", "ingest", *FAST, cwd=tmp_path)
-    refused(erd("stage", "score", *FAST, cwd=tmp_path), 1, "pretrained.safetensors is missing")
+    refused(erd("stage", "score", *FAST, cwd=tmp_path), 2, "pretrained.safetensors is missing")
 
 
 def test_scenarios_and_doctor_answer_in_json(tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_scenarios_and_doctor_answer_in_json(tmp_path: Path) -> None:
         (["--set", "finetune.epohs=3"], 2, ["finetune.epohs", "finetune.epochs"]),
         (["--set", "finetune.epochs=many"], 2, ["finetune.epochs", "integer"]),
         (["--set", "model.net=resnet21"], 2, ["resnet21", "resnet20"]),
-        (["--set", "data.batch_known=0", "--set", "data.batch_novel=0"], 1, ["the batch has no images"]),
-        (["--set", "data.val=0"], 1, ["validation", "data.val"]),
-        (["--set", "data.calibration=400"], 1, ["calibration"]),
+        (["--set", "data.batch_known=0", "--set", "data.batch_novel=0"], 2, ["the batch has no images"]),
+        (["--set", "data.val=0"], 2, ["validation", "data.val"]),
+        (["--set", "data.calibration=400"], 2, ["calibration"]),
         (["--set", "model.weights=nowhere.pt"], 2, ["nowhere.pt"]),
         (["--set", "run.device=cuda"], 2, ["run.device"]),
         (["--scenario", "digits-neer"], 2, ["digits-neer", "digits-near"]),

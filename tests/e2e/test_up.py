@@ -20,12 +20,14 @@ from threading import Thread
 from typing import Any
 
 import pandas
+import pictures_of_shapes
 import psutil  # type: ignore[import-untyped]
 import pytest
 from mlflow import MlflowClient
 from servers import free_port
 
 from erd.base.errors import RunError
+from erd.data import library
 from flows import up
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +55,6 @@ def workspace(tmp_path: Path) -> Path:
     with (workspace / ".dvc/config").open("a") as config:
         config.write(f"    remote = storage\n['remote \"storage\"']\n    url = {tmp_path / 'remote'}\n")
     subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
-    (workspace / "flows").symlink_to(ROOT / "flows")
     return workspace
 
 
@@ -152,6 +153,7 @@ def test_a_deployment_runs_through_the_worker_a_second_one_waits_and_ctrl_c_leav
         printed = stack.printed()
         assert f"http://127.0.0.1:{stack.ports[0]}\n" in printed
         assert f"{stack.mlflow}\n" in printed
+        assert "The schedule of prefect.yaml runs the demo digits-near" in printed
 
         deployed = stack.ask("deployments/name/weekly/weekly")
         [schedule] = deployed["schedules"]
@@ -164,6 +166,12 @@ def test_a_deployment_runs_through_the_worker_a_second_one_waits_and_ctrl_c_leav
         assert pull["prefect.deployments.steps.set_working_directory"] == {"directory": str(workspace.resolve())}
 
         assert stack.ask("deployments/name/benchmark/benchmark")["schedules"] == []
+        # With labelled images the same deployment is theirs: no demo under the name of a week that nobody has filled.
+        library.take_in(pictures_of_shapes.files(workspace / "scans", {"rings": 3}), None, workspace / "library")
+        stack.watch("2026-W45", [])
+        assert stack.states()["2026-W45"] == "Nothing arrived"
+        assert not (workspace / "runs").exists()
+        shutil.rmtree(workspace / "library")
         wait_for(lambda: stack.states().get(None) == "Scheduled")
 
         with ThreadPoolExecutor() as threads:

@@ -16,6 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from erd.cli import main
+from erd.data import library
 from erd.integrations import mlflow_runs
 from erd.review import queue
 from erd.runs.answers import Answer, Answers, now
@@ -90,6 +91,10 @@ def test_a_new_class_is_flagged_labelled_learned_and_looked_back_on(workspace: P
     assert done["new_classes"] == [f"digit {NEW}"]
     assert done["waiting"] == {}
     assert done["data_hash"]
+    taken = library.read(workspace / "library").table
+    originals = taken.loc[taken["batch"] != "", "original"]
+    assert len(originals) == done["added"]
+    assert all((workspace / path).is_file() for path in originals), "found again where they are wanted larger"
     assert (workspace / "library" / "images.safetensors.dvc").exists(), "a new version for DVC"
     metrics = MlflowClient(mlflow_runs.location()).get_run(first["mlflow_run_id"]).data.metrics
     assert metrics["review/flag_precision"] >= 0.9
