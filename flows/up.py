@@ -107,6 +107,7 @@ def start(stack: "Stack", prefect_port: int, mlflow_port: int) -> None:
     command = Path(sys.executable).parent / "prefect"
     command = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     print(f"Prefect  {api.removesuffix('/api')}\nMLflow   {tracking}\nlogs     {LOGS}/\n")
+    print("MLflow opens with pages for language models: choose 'Model training' at its top left, once a browser.\n")
     print("The schedule is the one in prefect.yaml. A run at once, from another terminal:\n")
     print(f"  PREFECT_API_URL={api} {command} deployment run 'weekly/weekly' -p batch={date.today():%G-W%V}\n")
     print("Ctrl-C stops everything.", flush=True)

@@ -95,8 +95,9 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     """What experts said about a batch, into the library; or out of it again."""
     from dataclasses import asdict
 
-    from erd.integrations import dvc, mlflow_runs
+    from erd.integrations import dvc, mlflow_runs, mlflow_year
     from erd.reporting import history
+    from erd.runs import configure
     from erd.weekly import incorporate
 
     folder = folder_of(arguments)
@@ -105,8 +106,8 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     done = incorporate.take_back(folder) if arguments.undo else incorporate.incorporate(folder)
     data_hash = dvc.track_library()
     history.keep(folder)
-    if folder.tracked.exists():
-        mlflow_runs.send_review(folder)
+    if folder.tracked.exists() and mlflow_runs.send_review(folder):
+        mlflow_year.send(folder.root.parent, configure.read(folder).stream)
     page = history.write(folder.root.parent)
     if not arguments.json:
         if arguments.undo:
@@ -127,6 +128,7 @@ def sensitivity(arguments: argparse.Namespace) -> dict[str, Any]:
     """Known classes played as new, one after the other; the batch's report then tells what was found."""
     from dataclasses import asdict
 
+    from erd.integrations import mlflow_runs
     from erd.reporting import report, wording
     from erd.runs import configure
     from erd.weekly import sensitivity as asked
@@ -137,6 +139,8 @@ def sensitivity(arguments: argparse.Namespace) -> dict[str, Any]:
     found = asked.measure(configure.read(run), run)
     if run.metrics.exists():
         report.write(run)
+    if run.tracked.exists():
+        mlflow_runs.send_sensitivity(run)
     if not arguments.json:
         for one in found.classes:
             print(f"{one.name}: {'at no share' if one.noticed_from is None else f'from {one.noticed_from:.0%} on'}")

@@ -65,7 +65,8 @@ def _figures(run: RunDir, metrics: Metrics) -> str:
             for each in learned.classes[:NAMED]
             if each.now is not None
         }
-    return "\n".join(["| | |", "|---|---|", *(f"| {name.replace('|', '/')} | {value} |" for name, value in rows.items())])
+    lines = [f"| {name.replace('|', '/')} | {value} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "|---|---|", *lines])
 
 
 def _promises(settings: Settings, metrics: Metrics) -> str:
