@@ -35,14 +35,14 @@ class View:
     def tag(self) -> tuple[str, str]:
         sections: list[dict[str, Any]] = []
         charts: list[dict[str, Any]] = []
-        for title, chosen in (
-            ("At a glance", [_bar(metric) for metric in self.bars] + [_line(metric) for metric in self.lines]),
-            ("Settings that differ", [_difference()] if self.bars else []),
+        for title, chosen, room in (
+            ("At a glance", [_bar(metric) for metric in self.bars] + [_line(metric) for metric in self.lines], {}),
+            ("Settings that differ", [_difference()] if self.bars else [], {"columns": 1, "cardHeight": 260}),
         ):
             if chosen:
                 uuid = f"{self.key}-{len(sections)}"
-                sections.append({"uuid": uuid, "name": title, "display": True, "isReordered": True, "deleted": False,
-                                 "isGenerated": False})  # fmt: skip
+                about = {"uuid": uuid, "name": title, "display": True, "isReordered": True, "deleted": False}
+                sections.append(about | {"isGenerated": False} | room)
                 charts += [chart | {"metricSectionId": uuid, "uuid": f"{uuid}-{i}"} for i, chart in enumerate(chosen)]
         columns = [f"metrics.`{metric}`" for metric in self.columns]
         state = {
@@ -55,7 +55,7 @@ class View:
             "datasetsFilter": [],
             "selectedColumns": columns,
             "columnOrder": columns,
-            "columnWidths": {column: LETTER * len(column) for column in columns},
+            "columnWidths": {f"metrics.`{metric}`": LETTER * (len(metric) + 2) for metric in self.columns},
             "compareRunCharts": charts,
             "compareRunSections": sections,
             "isAccordionReordered": True,
@@ -114,15 +114,16 @@ def _place(experiment: str | None, view: View) -> str:
 
 @dataclass(frozen=True)
 class Look:
-    """Of an experiment: what it is about, in Markdown, and its views."""
+    """Of an experiment: what it is about, its views, and how its metrics are named."""
 
+    title: str
     note: str
     views: tuple[View, ...] = ()
 
 
 STREAM = Look(
-    "One run a batch: which of its images show something that nobody has labelled? `batch/…` is what was said of the "
-    "batch, `detection/…` and `holdout/…` how right that was where the truth is known, `classifier/…` the classifier, "
+    "Which images show something that nobody has labelled? One run a batch.",
+    "`batch/…` is what was said of the batch, `detection/…` and `holdout/…` how right that was where the truth is known, `classifier/…` the classifier, "
     "`review/…` what experts said, `scores/…` what other scores would give.",
     (WEEKS, YEAR),
 )
@@ -135,10 +136,10 @@ def dress(client: "MlflowClient", experiment: str, tags: dict[str, str], look: L
     """Tag the experiment, where it is not so tagged yet. A note that somebody has written stays."""
     from mlflow.exceptions import MlflowException
 
-    links = " · ".join(f"[{view.name}]({_place(experiment, view)})" for view in look.views)
+    links = [f"[{view.name}]({_place(experiment, view)})" for view in look.views]
     wanted = {KIND: KIND_OF_OURS, **dict(view.tag() for view in look.views)}
     if NOTE not in tags:
-        wanted[NOTE] = f"{links}\n\n{look.note}" if links else look.note
+        wanted[NOTE] = f"{' · '.join([look.title, *links])}\n\n{look.note}"  # of which lists show the beginning
     try:
         for key, value in wanted.items():
             if tags.get(key) != value:
