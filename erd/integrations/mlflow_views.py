@@ -123,12 +123,13 @@ class Look:
 
 STREAM = Look(
     "Which images show something that nobody has labelled? One run a batch.",
-    "`batch/…` is what was said of the batch, `detection/…` and `holdout/…` how right that was where the truth is known, `classifier/…` the classifier, "
-    "`review/…` what experts said, `scores/…` what other scores would give.",
+    "`batch/…` is what was said of the batch, `detection/…` and `holdout/…` how right that was where the truth is "
+    "known, `classifier/…` the classifier, `review/…` what experts said, `scores/…` what other scores would give.",
     (WEEKS, YEAR),
 )
 BENCH = Look(
-    "One run a detector, a scenario and a seed, by `erd bench`: `detection/…` on the batch, `holdout/…` beside it."
+    "Detectors side by side, by erd bench: one run a detector, scenario and seed.",
+    "`detection/…` is on the batch, `holdout/…` on images that were not in it.",
 )
 
 
