@@ -1,6 +1,7 @@
 """What Prefect's UI shows of a weekly run: both tiers of images, the figures, links to MLflow and to the report."""
 
 import logging
+import socket
 
 import pandas as pd
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
@@ -25,14 +26,18 @@ def show(run: RunDir, registered: Registered) -> None:
     lines = [line for sentence in wording.summary(metrics, wording.noticed(run)) for line in (sentence, "")]
     lines += [line for step in wording.unlearned(ClassAccuracy.read(run)) for line in (" ".join(step), "")]
     lines += ["| figure | value |", "|---|---|"]
-    lines += [f"| {name} | {value:.4f} |" for name, value in figures.items()]
+    lines += [f"| {name} | {value:.3g} |" for name, value in figures.items()]
+    # As text: browsers open no file from a page of the web. MLflow has a copy where it is a server, see below.
+    lines += ["", f"Report: `{run.report.resolve()}` on {socket.gethostname()}"]
     lines += ["", f"Model {registered.model}, version {registered.version}: {registered.reason}."]
     create_markdown_artifact("\n".join(lines), key="summary", description=f"batch {metrics.batch}")
-    create_link_artifact(
-        run.report.resolve().as_uri(), key="report", link_text="report.html", description="on the machine that ran it"
-    )
-    if address := mlflow_runs.address(run):
-        create_link_artifact(address, key="mlflow-run", link_text="the run in MLflow")
+    for key, text, address in (
+        ("report", "the report", mlflow_runs.address(run, run.report.name)),
+        ("mlflow-run", "the run in MLflow", mlflow_runs.address(run)),
+        ("mlflow-batches", "all batches, in MLflow", mlflow_runs.overview(run)),
+    ):
+        if address:
+            create_link_artifact(address, key=key, link_text=text)
 
 
 def nothing_arrived(batch: str, inbox: str) -> State:

@@ -26,6 +26,7 @@ import httpx
 from prefect.context import refresh_global_settings_context
 from prefect.settings import get_current_settings
 
+NO_PAGES = {"PREFECT_UI_ENABLED": "0"}  # of a temporary server; the flow links to none then
 PATIENCE = 180  # seconds for the server to answer, on a busy machine
 
 
@@ -42,8 +43,7 @@ class TemporaryServer:
             stdout=self.log,
             stderr=self.log,
             start_new_session=True,  # Ctrl-C is for the flow, which still has something to tell the server
-            env=os.environ
-            | {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"},
+            env=os.environ | NO_PAGES | {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"},
         )
         atexit.register(self.process.terminate)  # after Prefect's threads have sent their last logs
 
@@ -88,7 +88,7 @@ def connected() -> Iterator[None]:
     server = TemporaryServer() if get_current_settings().api.url is None else None
     yield
     if server is not None:
-        os.environ["PREFECT_API_URL"] = server.wait()  # Prefect's own threads look there too
+        os.environ |= NO_PAGES | {"PREFECT_API_URL": server.wait()}  # Prefect's own threads look there too
         refresh_global_settings_context()
 
 

@@ -4,8 +4,10 @@ the event `erd.alarm`.
 prefect deployment run 'on-alarm/on-alarm' -p batch=2026-W46
 """
 
+import socket
+
 from prefect import flow
-from prefect.artifacts import create_link_artifact
+from prefect.artifacts import create_markdown_artifact
 
 from erd.base.errors import UserError
 from erd.reporting import flagged_images
@@ -18,5 +20,7 @@ def on_alarm(batch: str) -> str:
     if not run.scores.exists():
         raise UserError(f"there are no scores of batch {batch} in {run.root}; run it first")
     folder = flagged_images.export(run)
-    create_link_artifact(folder.resolve().as_uri(), key="flagged-images", link_text=f"images of {batch} to look at")
+    # As text: browsers open no file from a page of the web.
+    where = f"Images of {batch} to look at: `{folder.resolve()}` on {socket.gethostname()}"
+    create_markdown_artifact(where, key="flagged-images")
     return folder.as_posix()

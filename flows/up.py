@@ -107,6 +107,7 @@ def start(stack: "Stack", prefect_port: int, mlflow_port: int) -> None:
     command = Path(sys.executable).parent / "prefect"
     command = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     print(f"Prefect  {api.removesuffix('/api')}\nMLflow   {tracking}\nlogs     {LOGS}/\n")
+    print("MLflow opens with pages for language models: choose 'Model training' at its top left, once a browser.\n")
     from erd.runs import workspace  # slow, and all servers are started by now
 
     scenario, week = workspace.scheduled(), f"{date.today():%G-W%V}"

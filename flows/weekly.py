@@ -16,11 +16,12 @@ from zoneinfo import ZoneInfo
 
 from prefect import flow, runtime
 from prefect.client.orchestration import get_client
+from prefect.settings import get_current_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from erd.base.locks import alone_in
 from erd.data.inbox import has_arrived
-from erd.integrations import mlflow_record, notify
+from erd.integrations import mlflow_record, mlflow_year, notify
 from erd.integrations.mlflow_runs import Tracker
 from erd.runs import workspace
 from erd.runs.configure import settings_for
@@ -92,7 +93,8 @@ def weekly(
             tracker.send()  # a version belongs to a run: one that could not be told before has to be there now
             registered = tasks.register(settings, run)
             tasks.show(run, registered)
-            tracker.end("FINISHED", hashes=hashes)
+            if tracker.end("FINISHED", hashes=hashes):
+                mlflow_year.send(run.root.parent, settings.stream)
         record = mlflow_record.read(run)
     where = {"run_dir": run.root.as_posix(), "model_version": registered.version}
     return Metrics.read(run).flat() | where | {"mlflow_run_id": record.run_id if record else None}
@@ -135,7 +137,10 @@ def _tell_images(run: RunDir) -> None:
 def _tracked(settings: Settings, run: RunDir) -> Iterator[Tracker]:
     """One MLflow run around the block, which ends it; a failure is recorded as such."""
     tracker = Tracker(run)
-    tracker.begin(settings, {"flow_run_id": str(runtime.flow_run.id), "flow_run_url": str(runtime.flow_run.ui_url)})
+    tags = {"flow_run_id": str(runtime.flow_run.id)}
+    if get_current_settings().server.ui.enabled:  # a temporary server has no pages, and is gone when anybody looks
+        tags["flow_run_url"] = str(runtime.flow_run.ui_url)
+    tracker.begin(settings, tags)
     try:
         yield tracker
     except BaseException as error:

@@ -16,7 +16,7 @@ from erd.base.errors import why
 from erd.bench import detectors
 from erd.bench.plan import Cell
 from erd.bench.rows import CellRecord, Sent
-from erd.integrations import mlflow_client
+from erd.integrations import mlflow_client, mlflow_views
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -43,7 +43,7 @@ class Sending:
             return
         try:
             client = mlflow_client.connect()
-            experiment = mlflow_client.experiment_id(client, EXPERIMENT)
+            experiment = mlflow_client.experiment_id(client, EXPERIMENT, mlflow_views.BENCH)
             while self.waiting:
                 _send(client, experiment, *self.waiting[0])
                 self.waiting.pop(0)

@@ -64,8 +64,9 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     """What experts said about a batch, into the library; or out of it again."""
     from dataclasses import asdict
 
-    from erd.integrations import audit_alarm, dvc, mlflow_runs
+    from erd.integrations import audit_alarm, dvc, mlflow_runs, mlflow_year
     from erd.reporting import history
+    from erd.runs import configure
     from erd.weekly import incorporate
 
     folder = folder_of(arguments)
@@ -75,8 +76,8 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     data_hash = dvc.track_library()
     audit_alarm.sound(folder)
     history.keep(folder)
-    if folder.tracked.exists():
-        mlflow_runs.send_review(folder)
+    if folder.tracked.exists() and mlflow_runs.send_review(folder):
+        mlflow_year.send(folder.root.parent, configure.read(folder).stream)
     page = history.write(folder.root.parent)
     if not arguments.json:
         if arguments.undo:
@@ -97,6 +98,7 @@ def sensitivity(arguments: argparse.Namespace) -> dict[str, Any]:
     """Known classes played as new, one after the other; the batch's report and the history then tell it."""
     from dataclasses import asdict
 
+    from erd.integrations import mlflow_runs
     from erd.reporting import history, report, wording
     from erd.runs import configure
     from erd.weekly import sensitivity as asked
@@ -108,6 +110,8 @@ def sensitivity(arguments: argparse.Namespace) -> dict[str, Any]:
     if run.metrics.exists():
         report.write(run)
         history.write(run.root.parent)
+    if run.tracked.exists():
+        mlflow_runs.send_sensitivity(run)
     if not arguments.json:
         for one in found.classes:
             print(f"{one.name}: {'at no share' if one.noticed_from is None else f'from {one.noticed_from:.0%} on'}")

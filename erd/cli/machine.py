@@ -25,7 +25,7 @@ def add(command: NewCommand) -> None:
 
 def sync(arguments: argparse.Namespace) -> dict[str, Any]:
     """Send to MLflow what a run could not send, and register its model."""
-    from erd.integrations import mlflow_client, mlflow_record, mlflow_runs, registry
+    from erd.integrations import mlflow_client, mlflow_record, mlflow_runs, mlflow_year, registry
     from erd.runs import configure
     from erd.runs.folder import RunDir
 
@@ -39,6 +39,9 @@ def sync(arguments: argparse.Namespace) -> dict[str, Any]:
     record = mlflow_record.read(folder) or record
     if folder.retrospect.exists():
         mlflow_runs.send_review(folder)
+    if folder.sensitivity.exists():
+        mlflow_runs.send_sensitivity(folder)
+    mlflow_year.send(folder.root.parent, settings.stream)
     version = None
     if record.status == "FINISHED":
         registered = registry.register(settings, folder)

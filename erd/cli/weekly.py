@@ -167,6 +167,7 @@ def simulate(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _summary(result: dict[str, Any]) -> None:
+    from erd.integrations import mlflow_runs
     from erd.reporting import wording
     from erd.runs.folder import RunDir
     from erd.runs.results import Metrics
@@ -189,6 +190,8 @@ def _summary(result: dict[str, Any]) -> None:
     for warning in metrics.warnings:
         print(f"note: {warning}")
     print(f"\nreport   {folder.report}")
+    if address := mlflow_runs.overview(folder):
+        print(f"mlflow   {address}")
     print(f"scores   {folder.scores}")
     print(f"metrics  {folder.metrics}")
     for path in sorted(folder.figures.glob("*.png")):

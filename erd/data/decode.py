@@ -2,7 +2,10 @@
 
 import errno
 import hashlib
+import io
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -56,28 +59,56 @@ class Opened(NamedTuple):
 
 def decode(path: Path, image_size: int) -> Decoded:
     """ValueError with the reason in words where the file is no usable image."""
-    image, sha256, patient, acquired = opened(path, 2 * image_size)
+    return _decoded(opened(path, 2 * image_size), image_size)
+
+
+def decode_bytes(content: bytes, image_size: int) -> Decoded:
+    """The same of a file's content, sent by somebody."""
+    with _reasons():
+        if not content:
+            raise Unfit("empty (0 bytes)")
+        found = _opened(io.BytesIO(content), 2 * image_size)
+    return _decoded(found, image_size)
+
+
+def at_size(image: Image.Image, image_size: int) -> np.ndarray:
+    """uint8 S×S where it is grey, else S×S×3."""
     pixels = np.asarray(image.resize((image_size, image_size), Image.Resampling.BILINEAR))
     grey = pixels.ndim == 3 and (pixels == pixels[..., :1]).all()  # grey scans are often saved as colour
-    return Decoded(pixels[..., 0] if grey else pixels, sha256, patient, acquired)
+    return pixels[..., 0] if grey else pixels
+
+
+def _decoded(found: Opened, image_size: int) -> Decoded:
+    return Decoded(at_size(found.image, image_size), found.sha256, found.patient, found.acquired)
 
 
 def opened(path: Path, side: int) -> Opened:
     """ValueError like `decode`. A large JPEG is decoded at a fraction of its size, with at least `side` pixels a
     side."""
-    try:
+    with _reasons():
         check_file(path)
         with path.open("rb") as stream:
-            head = stream.read(132)
-            stream.seek(0)
-            patient, acquired = NOBODY, ""
-            if head[128:] == b"DICM" or path.suffix.lower() in DICOM:
-                image, patient, acquired = _dicom(stream)
-            else:
-                image = _picture(stream, side)
-            image.load()
-            stream.seek(0)
-            return Opened(image, hashlib.file_digest(stream, "sha256").hexdigest(), patient, acquired)
+            return _opened(stream, side, path.suffix.lower() in DICOM)
+
+
+def _opened(stream: io.BufferedReader | io.BytesIO, side: int, is_dicom: bool = False) -> Opened:
+    head = stream.read(132)
+    stream.seek(0)
+    patient, acquired = NOBODY, ""
+    if head[128:] == b"DICM" or is_dicom:
+        image, patient, acquired = _dicom(stream)
+    else:
+        image = _picture(stream, side)
+    image.load()
+    stream.seek(0)
+    return Opened(image, hashlib.file_digest(stream, "sha256").hexdigest(), patient, acquired)
+
+
+@contextmanager
+def _reasons() -> Iterator[None]:
+    """Whatever a decoder or the file system raises, as a reason in words."""
+    try:
+        yield
     except Unfit:
         raise
     except UnidentifiedImageError:

@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 
 from erd.base.errors import RunError, why
 from erd.base.locks import held
+from erd.integrations import mlflow_views
+from erd.integrations.mlflow_views import STREAM, Look
 from erd.runs.folder import RunDir
 from erd.settings.schema import HERE, Settings
 
@@ -119,14 +121,14 @@ def unreachable(error: BaseException | None) -> bool:
 # ------------------------------------------------------------------------------------------------ to log
 
 
-def experiment_id(client: "MlflowClient", name: str) -> str:
+def experiment_id(client: "MlflowClient", name: str, look: Look = STREAM) -> str:
     """The experiment of that name: made where there is none, taken back where it was thrown away."""
     found = client.get_experiment_by_name(name)
-    if found is None:
-        return client.create_experiment(name)
-    if found.lifecycle_stage == "deleted":
-        client.restore_experiment(found.experiment_id)
-    return found.experiment_id
+    made = client.create_experiment(name) if found is None else found.experiment_id
+    if found is not None and found.lifecycle_stage == "deleted":
+        client.restore_experiment(made)
+    mlflow_views.dress(client, made, {} if found is None else found.tags, look)
+    return made
 
 
 def log_values(
@@ -146,13 +148,15 @@ def log_values(
 
 
 def log_figures(client: "MlflowClient", run_id: str, figures: Mapping[str, Any], at: int) -> None:
-    """One point each, at that time; words, and figures nobody knows (None), are left out."""
+    """One point each, at that time, with as many digits as a person reads: all of them are in metrics.json. Words, and
+    figures nobody knows (None), are left out."""
     from mlflow.entities import Metric
 
     numbers = {
         name: value for name, value in figures.items() if isinstance(value, int | float) and not isinstance(value, bool)
     }
-    log_values(client, run_id, [Metric(name, float(value), at, 0) for name, value in numbers.items()])
+    short = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in numbers.items()}
+    log_values(client, run_id, [Metric(name, float(value), at, 0) for name, value in short.items()])
 
 
 def flatten(settings: Settings) -> dict[str, str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from erd.base import errors, files
 from erd.base.errors import RunError, UserError
 from erd.base.locks import is_held
-from erd.integrations import dvc, mlflow_sending
+from erd.integrations import dvc, mlflow_sending, mlflow_views
 from erd.integrations.mlflow_client import (
     Unusable,
     connect,
@@ -150,26 +150,47 @@ def sync(run: RunDir) -> bool:
 
 def send_review(run: RunDir) -> bool:
     """What experts said of a batch's flags (`history.keep`), as metrics of its run; whether they arrived."""
-    record = read(run)
-    if record is None or record.run_id is None or not run.retrospect.exists():
+    if not run.retrospect.exists():
         return False
     found = files.load_json(run.retrospect)
-    at = milliseconds(found.pop("at") or now())  # the last answer's: sent again it is the same point
+    at = found.pop("at") or now()  # the last answer's: sent again it is the same point
+    return _send_later(run, {f"review/{name}": value for name, value in found.items()}, at, "the review's figures")
+
+
+def send_sensitivity(run: RunDir) -> bool:
+    """From which share on a new class would have been noticed (`erd sensitivity`); whether it arrived."""
+    return _send_later(run, mlflow_sending.sensitivity(run), now(), "the sensitivity")
+
+
+def _send_later(run: RunDir, figures: Mapping[str, float | None], at: str, what: str) -> bool:
+    """What is known only after a run has ended."""
+    record = read(run)
+    if record is None or record.run_id is None:
+        return False
     try:
-        log_figures(connect(), record.run_id, {f"review/{name}": value for name, value in found.items()}, at)
+        log_figures(connect(), record.run_id, figures, milliseconds(at))
     except Exception as error:
-        log.warning("MLflow at %s did not take the review's figures (%s); `erd sync %s` tries again",
-                    location(), "no answer" if unreachable(error) else errors.why(error), run.root)  # fmt: skip
+        log.warning("MLflow at %s did not take %s (%s); `erd sync %s` tries again",
+                    location(), what, "no answer" if unreachable(error) else errors.why(error), run.root)  # fmt: skip
         return False
     return True
 
 
-def address(run: RunDir) -> str | None:
-    """Where a browser shows the run; None where there is no server, or none that knows the run."""
+def address(run: RunDir, artifact: str = "") -> str | None:
+    """Where a browser shows the run, or a file of it; None where there is no server, or none that knows the run."""
     record = read(run)
     if record is None or record.run_id is None or not record.uri.startswith("http"):
         return None
-    return f"{record.uri.rstrip('/')}/#/experiments/{record.experiment_id}/runs/{record.run_id}"
+    place = f"{record.uri.rstrip('/')}/#/experiments/{record.experiment_id}/runs/{record.run_id}"
+    return f"{place}{'/artifacts/' if artifact else ''}{artifact}?{mlflow_views.MODE}"
+
+
+def overview(run: RunDir) -> str | None:
+    """Where a browser shows all batches of the run's stream beside each other; None as for `address`."""
+    record = read(run)
+    if record is None or record.run_id is None or not record.uri.startswith("http"):
+        return None
+    return mlflow_views.address(record.uri, record.experiment_id, mlflow_views.WEEKS)
 
 
 # ------------------------------------------------------------------------------------------------ back from MLflow

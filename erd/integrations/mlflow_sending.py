@@ -8,7 +8,7 @@ found again by a tag, and metrics have times that are the same each time.
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,22 +20,25 @@ from erd.integrations.mlflow_record import END, RESULTS, Record
 from erd.reporting import wording
 from erd.runs import stage_records
 from erd.runs.folder import RunDir
-from erd.runs.results import ClassAccuracy, Encoded, Metrics
+from erd.runs.results import ClassAccuracy, Encoded, Metrics, Sensitivity
 from erd.runs.stage_records import StageRecord
+from erd.statistics.metrics import COMPARED
+from erd.statistics.verdict import Verdict
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
 ARTIFACTS = ("scores.parquet", "metrics.json", "learned.json", "quarantine.csv", "settings.json", "report.html")
-SECTIONS = {  # how a key of metrics.json begins → its metric: MLflow draws a section of charts for each prefix
+# What a key of metrics.json begins with → its metric. MLflow draws a section of charts for each word before a slash, in
+# alphabetical order: so what is looked at first has the first letters.
+SECTIONS = {
     "holdout_": "holdout/",
-    "disagreement_": "baseline/disagreement_",
-    "neighbours_": "baseline/neighbours_",
-    "max_softmax_": "baseline/max_softmax_",
-    "entropy_": "baseline/entropy_",
+    **{f"{name}_": f"scores/{name}_" for name in COMPARED},
     "val_accuracy": "classifier/val_accuracy",
-    "images": "data/images",
+    "images": "images/batch",
+    "threshold": "batch/threshold",
+    **{item.name: f"batch/{item.name}" for item in fields(Verdict)},
     "": "detection/",
 }
 # Keys of metrics.json that are settings, and sent as such.
@@ -193,8 +196,8 @@ def _send_results(client: "MlflowClient", run: RunDir, record: Record, run_id: s
     """Figures, data sets, files, and a summary in words."""
     metrics = Metrics.read(run)
     figures = {_metric(key): value for key, value in metrics.flat().items() if key not in ASKED}
-    figures |= {f"data/{part}": size for part, size in metrics.sizes.items()}
-    figures |= _class_accuracy(run)
+    figures |= {f"images/{part}": size for part, size in metrics.sizes.items()}
+    figures |= _class_accuracy(run) | sensitivity(run)
     log_figures(client, run_id, figures, milliseconds(record.ended or now()))
     _log_inputs(client, run, record, run_id)
     for name in ARTIFACTS:
@@ -206,8 +209,8 @@ def _send_results(client: "MlflowClient", run: RunDir, record: Record, run_id: s
 
 
 def _metric(key: str) -> str:
-    """auroc → detection/auroc, holdout_auroc → holdout/auroc, max_softmax_auroc → baseline/max_softmax_auroc."""
-    start = next(start for start in SECTIONS if key.startswith(start))
+    """auroc → detection/auroc, flagged → batch/flagged, max_softmax_auroc → scores/max_softmax_auroc."""
+    start = key if key in SECTIONS else next(start for start in SECTIONS if key.startswith(start))
     return SECTIONS[start] + key[len(start) :]
 
 
@@ -219,8 +222,14 @@ def _class_accuracy(run: RunDir) -> dict[str, float | None]:
     figures = {"classifier/accuracy": found.accuracy, "classifier/accuracy_before": found.accuracy_before}
     for each in found.classes[:MOST_CLASSES]:
         name = re.sub(r"[^\w. :-]", "_", each.name, flags=re.ASCII)  # what MLflow takes in a name
-        figures |= {f"accuracy/{name}": each.now, f"accuracy_before/{name}": each.before}
+        figures |= {f"per_class/{name}": each.now, f"per_class_before/{name}": each.before}
     return figures
+
+
+def sensitivity(run: RunDir) -> dict[str, float | None]:
+    """From which share of the batch on a new class would have been noticed, where somebody has asked."""
+    found = Sensitivity.read(run)
+    return {} if found is None else {"batch/noticed_from": found.noticed_from}
 
 
 def _log_inputs(client: "MlflowClient", run: RunDir, record: Record, run_id: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from erd.base.errors import why
 from erd.integrations import mlflow_client, mlflow_record
 from erd.integrations.mlflow_record import Record
 from erd.nets import encoders, weights_file
+from erd.reporting import model_card
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
 from erd.settings.schema import Registry, Settings
@@ -36,6 +38,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("erd")
 CHAMPION, CHALLENGER = "champion", "challenger"
+ABOUT = (
+    "Says of images whether they show something that nobody has labelled. Each batch makes a version; the alias "
+    "`champion` is the last one that is as good as those before it, `challenger` the last one of all. A version's "
+    "description is its model card."
+)
 # What served_model.py imports, and nothing that only training needs.
 REQUIRED = (
     "mlflow", "numpy", "pandas", "pillow", "pyarrow", "pydantic", "pyyaml", "safetensors", "scipy", "torch", "tqdm"
@@ -108,18 +115,15 @@ def _log(client: "MlflowClient", settings: Settings, run: RunDir, record: Record
     """Log the model to the run, unless an earlier try came so far; its id."""
     import mlflow.pyfunc
     from mlflow.models import Model, ModelSignature
-    from mlflow.types import ColSpec, Schema, TensorSpec
+    from mlflow.types import ColSpec, Schema
 
     assert record.experiment_id is not None
     logged = client.search_logged_models([record.experiment_id], f"source_run_id = '{record.run_id}'")
     if ready := [model for model in logged if model.status == "READY"]:
         return ready[0].model_id
     facts = Facts.of(settings, run)
-    signature = ModelSignature(
-        Schema([TensorSpec(np.dtype(np.uint8), (-1, *facts.shape))]),
-        Schema([ColSpec("float", "score"), ColSpec("double", "p_value"), ColSpec("boolean", "flagged"),
-                ColSpec("string", "predicted")]),
-    )  # fmt: skip
+    columns = {"score": "float", "p_value": "double", "flagged": "boolean", "predicted": "string"}
+    answer = Schema([ColSpec(kind, name) for name, kind in columns.items()])
     with TemporaryDirectory() as folder, _global_location():
         (Path(folder) / "facts.json").write_text(json.dumps(facts.as_json()), encoding="utf-8")
         artifacts = {"classifier": run.pretrained, "reference": run.clean_scores, "neighbours": run.neighbour_index}
@@ -137,7 +141,7 @@ def _log(client: "MlflowClient", settings: Settings, run: RunDir, record: Record
             python_model=str(Path(__file__).with_name("served_model.py")),
             artifacts={key: str(path.absolute()) for key, path in artifacts.items()},
             code_paths=[str(Path(__file__).parents[1])],  # the whole package: nets and distances are found by name
-            signature=signature,
+            signature=ModelSignature(outputs=answer),  # of the input: see served_model.py
             input_example=np.zeros((2, *facts.shape), np.uint8),  # blank: nobody's images leave the run with the model
             pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in _required(settings)],
         )
@@ -145,10 +149,11 @@ def _log(client: "MlflowClient", settings: Settings, run: RunDir, record: Record
 
 
 def _required(settings: Settings) -> list[str]:
+    required = [*REQUIRED, *(["pydicom"] if find_spec("pydicom") else [])]  # DICOM can be sent where it could be read
     if settings.encoder is None:
-        return list(REQUIRED)
+        return required
     known = encoders.BUNDLED.get(settings.encoder) if settings.model.weights is None else None
-    return [*REQUIRED, "timm", "torchvision", *([known.package] if known else [])]
+    return [*required, "timm", "torchvision", *([known.package] if known else [])]
 
 
 def _create_version(client: "MlflowClient", name: str, model_id: str, run: RunDir, run_id: str) -> "ModelVersion":
@@ -157,11 +162,11 @@ def _create_version(client: "MlflowClient", name: str, model_id: str, run: RunDi
     from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
     metrics = Metrics.read(run)
-    figures = {"batch": metrics.batch, "val_accuracy": str(metrics.val_accuracy)}
+    figures = {"batch": metrics.batch, "val_accuracy": f"{metrics.val_accuracy:.4f}"}
     if metrics.on_batch.auroc is not None:
-        figures["auroc"] = str(metrics.on_batch.auroc)
+        figures["auroc"] = f"{metrics.on_batch.auroc:.4f}"
     try:
-        client.create_registered_model(name)
+        client.create_registered_model(name, description=ABOUT)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
@@ -185,7 +190,8 @@ def _decide(client: "MlflowClient", settings: Settings, run: RunDir, version: "M
         passed, reason = gate(*_comparable(settings, run, version.tags, champion.tags), settings.registry)
     if passed:
         client.set_registered_model_alias(name, CHAMPION, number)
-    client.update_model_version(name, number, f"{reason[0].upper()}{reason[1:]}.")
+    words = f"{'Champion' if passed else 'Challenger'}: {reason}."
+    client.update_model_version(name, number, f"{words}\n\n{model_card.write(settings, run)}")
     client.set_model_version_tag(name, number, "gate", "passed" if passed else "not passed")
     client.set_model_version_tag(name, number, "reason", reason)
     return Registered(name, int(number), CHAMPION if passed else CHALLENGER, reason)

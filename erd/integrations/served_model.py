@@ -1,10 +1,12 @@
 """The ensemble as MLflow serves it: images in, a table out. MLflow runs this file itself when it loads the model.
 
     model = mlflow.pyfunc.load_model("models:/erd-digits-near@champion")
-    model.predict(images)                        # uint8, N×H×W or N×H×W×C → score, p_value, flagged, predicted
+    model.predict([png, jpeg])                   # contents of files → score, p_value, flagged, predicted
+    model.predict(images)                        # or arrays of pixels, of any size
 
-What the columns mean is in erd/weekly/scorer.py. Over HTTP (`mlflow models serve`) MLflow itself makes uint8 of the
-numbers in the JSON, and cuts off fractions without a word: send pixels as 0 to 255.
+What the columns mean is in erd/weekly/scorer.py, what is taken in erd/data/given.py. Over HTTP (`mlflow models serve`)
+a file is its content in base64: {"inputs": ["iVBORw0KGgo…"]}. There is no input schema: what does not fit one is
+refused by MLflow with a page of text, and by us with a sentence.
 """
 
 import json
@@ -14,9 +16,29 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
+from erd.data.decode import Unfit
 from erd.weekly.scorer import Facts, Scorer
+
+
+class Refused(MlflowException):
+    """Images that cannot be scored. The server puts all that was sent before the message of an error, and its own words
+    in place of one that is not MLflow's: so this is one, and keeps its sentence."""
+
+    def __init__(self, sentence: str) -> None:
+        self._sentence = sentence
+        super().__init__(sentence, error_code=BAD_REQUEST)
+
+    @property
+    def message(self) -> str:
+        return self._sentence
+
+    @message.setter
+    def message(self, other: str) -> None:
+        pass
 
 
 class Ensemble(PythonModel):
@@ -31,10 +53,14 @@ class Ensemble(PythonModel):
             facts, files["classifier"], members, files["reference"], files["neighbours"], files.get("encoder")
         )
 
+    # It takes more than arrays; but MLflow warns, in the user's terminal, of any other hint, and of none.
     def predict(
         self, context: PythonModelContext, model_input: np.ndarray, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        return self.scorer.score(model_input)
+        try:
+            return self.scorer.score(model_input)
+        except Unfit as reason:
+            raise Refused(str(reason)) from None
 
 
 mlflow.models.set_model(Ensemble())

@@ -1,7 +1,7 @@
 """A finished ensemble on new images: score, p-value, flag and class of each.
 
     scorer = Scorer.of_run(run)
-    scorer.score(images)             # uint8, N×H×W or N×H×W×C → a table with a row an image
+    scorer.score(images)             # arrays of any size, or contents of files → a table with a row an image
 
 A score is the flow's own for images that were not in its batch, to the last bit when they come in the flow's order. The
 batch's own images had other scores there where it was cross-fitted (by the folds that did not learn them), and other
@@ -23,6 +23,7 @@ from erd.base import files
 from erd.base.errors import RunError
 from erd.data import packed
 from erd.data.feature_store import as_stored
+from erd.data.given import as_images
 from erd.data.packed import Rows
 from erd.nets import encoders, weights_file
 from erd.nets.encoders import Encoder
@@ -134,23 +135,3 @@ class Scorer:
                 "predicted": np.array(self.facts.classes)[classifier.argmax(1).numpy()],
             }
         )
-
-
-def as_images(given: Any, shape: Sequence[int]) -> np.ndarray:
-    """uint8 images of one image's `shape`, from an array or from what JSON became; one sentence where that fails."""
-    wanted = f"N×{'×'.join(map(str, shape))}"
-    try:
-        images = np.asarray(given)
-    except ValueError:
-        raise ValueError(f"the images differ in size; send one array of {wanted} whole numbers 0 to 255") from None
-    if images.dtype == object or not (np.issubdtype(images.dtype, np.number) or images.size == 0):
-        raise ValueError(f"the images are {images.dtype}, not numbers; send one array of {wanted} numbers 0 to 255")
-    if images.shape == (0,):
-        return np.zeros((0, *shape), np.uint8)
-    if list(images.shape[1:]) != list(shape):
-        raise ValueError(f"the images are {'×'.join(map(str, images.shape))}; this model takes {wanted}")
-    with np.errstate(invalid="ignore"):
-        whole = images.astype(np.uint8)
-    if images.dtype != np.uint8 and not np.array_equal(whole, images):
-        raise ValueError("pixel values must be whole numbers from 0 to 255, as files hold them; do not normalise")
-    return np.ascontiguousarray(whole)

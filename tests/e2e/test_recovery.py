@@ -148,7 +148,7 @@ def test_a_run_outlives_its_mlflow_server_and_is_sent_later(tmp_path: Path) -> N
         assert erd("sync", str(RUN.root), cwd=tmp_path, **address)["model_version"] == 1, "twice is once"
         run = client.get_run(sent["mlflow_run_id"])
         assert (run.info.run_id, run.info.status) == (result["mlflow_run_id"], "FINISHED")
-        assert run.data.metrics["detection/auroc"] == pytest.approx(result["auroc"])
+        assert run.data.metrics["detection/auroc"] == pytest.approx(result["auroc"], rel=1e-3)
         champion = client.get_model_version_by_alias("erd-digits-near", "champion")
         assert champion.run_id == run.info.run_id
 

@@ -188,6 +188,7 @@ def test_a_deployment_runs_through_the_worker_a_second_one_waits_and_ctrl_c_leav
         experiment = client.get_experiment_by_name("digits-near")
         assert experiment is not None
         [run] = client.search_runs([experiment.experiment_id], "attributes.run_name = '2026-W46'")
+        assert run.data.tags["flow_run_url"].startswith(stack.api.removesuffix("/api")), "the pages that are there"
         assert run.info.status == "FINISHED"
         shown = f"{stack.mlflow}/get-artifact?path=metrics.json&run_uuid={run.info.run_id}"
         with urllib.request.urlopen(shown) as answer:

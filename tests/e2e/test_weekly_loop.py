@@ -96,7 +96,9 @@ def test_a_new_class_is_flagged_labelled_learned_and_looked_back_on(workspace: P
     assert len(originals) == done["added"]
     assert all((workspace / path).is_file() for path in originals), "found again where they are wanted larger"
     assert (workspace / "library" / "images.safetensors.dvc").exists(), "a new version for DVC"
-    metrics = MlflowClient(mlflow_runs.location()).get_run(first["mlflow_run_id"]).data.metrics
+    told = MlflowClient(mlflow_runs.location()).get_run(first["mlflow_run_id"]).data
+    assert "flow_run_url" not in told.tags, "the temporary server is gone, and so is its page"
+    metrics = told.metrics
     assert metrics["review/flag_precision"] >= 0.9
     assert metrics["review/audited"] == 30
 
@@ -106,12 +108,24 @@ def test_a_new_class_is_flagged_labelled_learned_and_looked_back_on(workspace: P
     assert (scores["predicted"][six] == f"digit {NEW}").mean() >= 0.9, "it knows the new class"
     assert f"digit {NEW}: new → " in second["said"], "old and new accuracy per class"
     figures = MlflowClient(mlflow_runs.location()).get_run(second["mlflow_run_id"]).data.metrics
-    assert figures[f"accuracy/digit {NEW}"] >= 0.8
-    assert f"accuracy_before/digit {NEW}" not in figures
+    assert figures[f"per_class/digit {NEW}"] >= 0.8
+    assert f"per_class_before/digit {NEW}" not in figures
     assert figures["classifier/accuracy"] > figures["classifier/accuracy_before"]
     assert second["model_version"] == first["model_version"] + 1
     report = (workspace / second["run_dir"] / "report.html").read_text()
     assert "the classifier of 2026-W45" in report
+
+    client = MlflowClient(mlflow_runs.location())
+    stream = client.get_run(second["mlflow_run_id"]).info.experiment_id
+    [year] = client.search_runs([stream], "attributes.run_name = 'the year'")
+    drawn = {
+        name: {point.step: point.value for point in client.get_metric_history(year.info.run_id, f"year/{name}")}
+        for name in ("alarm", "flagged", "flag_precision", "accuracy")
+    }
+    assert drawn["flagged"] == {1: first["flagged"], 2: second["flagged"]}, "a point a week"
+    assert drawn["alarm"][1] == 1
+    assert drawn["flag_precision"][1] == pytest.approx(metrics["review/flag_precision"]), "what experts said since"
+    assert drawn["accuracy"].keys() == {1, 2}
 
     weeks = erd("history", cwd=workspace)["weeks"]
     assert [week["batch"] for week in weeks] == ["2026-W45", "2026-W46"]

@@ -72,11 +72,11 @@ def test_prefect_shows_a_task_a_stage_and_a_member_and_what_came_out(finished: t
     of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id(run)]))
     shown = ask(lambda client: client.read_artifacts(artifact_filter=of_run))
     by_key = {artifact.key: artifact for artifact in shown}
-    assert set(by_key) == {"finetune", "flagged", "worth-a-look", "summary", "report"}
+    assert set(by_key) == {"finetune", "flagged", "worth-a-look", "summary"}, "no link where no server has the page"
     assert len(json.loads(by_key["worth-a-look"].data)) == 50
     assert float(by_key["finetune"].data) == 100
     assert "images of batch 2026-W46" in by_key["summary"].data
-    assert run.report.resolve().as_uri() in by_key["report"].data
+    assert str(run.report.resolve()) in by_key["summary"].data
 
 
 def meet(here: Path, there: Path) -> Done:
@@ -123,7 +123,7 @@ def test_mlflow_has_the_run_its_children_and_the_model(finished: tuple[RunDir, d
     found = client.get_run(result["mlflow_run_id"])
     assert found.info.status == "FINISHED"
     assert found.info.run_name == "2026-W46"
-    assert found.data.metrics["detection/auroc"] == pytest.approx(result["auroc"])
+    assert found.data.metrics["detection/auroc"] == pytest.approx(result["auroc"], rel=1e-3)
     children = client.search_runs(
         [found.info.experiment_id], f"tags.`mlflow.parentRunId` = '{result['mlflow_run_id']}'"
     )

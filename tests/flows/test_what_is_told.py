@@ -9,7 +9,8 @@ import pytest
 from batches_to_review import make, most_novel
 
 from erd.cli import main
-from erd.integrations import notify
+from erd.integrations import mlflow_record, notify
+from erd.integrations.mlflow_record import Record
 from erd.integrations.registry import Registered
 from erd.runs import configure
 from erd.runs.folder import RunDir
@@ -63,6 +64,23 @@ def test_prefect_shows_a_table_for_each_tier(tmp_path: Path, shown: dict[str, An
     assert json.dumps(rows), "what Prefect keeps is JSON"
 
 
+@pytest.mark.parametrize("uri", ["http://mlflow.example:5000", "sqlite:///mlflow.db"])
+def test_prefect_links_only_to_what_a_browser_opens(tmp_path: Path, shown: dict[str, Any], uri: str) -> None:
+    run = make(tmp_path, flagged=12)
+    record = Record(uri, "own", "2026-W46", "2026-11-09T03:00:00+00:00", {}, {}, experiment_id="7", run_id="abc")
+    mlflow_record.save(run, record)
+    artifacts.show(run, Registered("erd-own", 1, "champion", "the first"))
+    assert str(run.report.resolve()) in shown["summary"][0], "where the report is, as text"
+    links = {key: shown[key][0] for key in ("report", "mlflow-run", "mlflow-batches") if key in shown}
+    if uri.startswith("sqlite"):
+        assert links == {}
+        return
+    runs = f"{uri}/#/experiments/7/runs"
+    assert links["report"] == f"{runs}/abc/artifacts/report.html?workflowType=machine_learning"
+    assert links["mlflow-run"] == f"{runs}/abc?workflowType=machine_learning"
+    assert links["mlflow-batches"].startswith(f"{runs}?workflowType=machine_learning&viewStateShareKey=")
+
+
 def test_without_flags_there_is_no_empty_table_of_them(tmp_path: Path, shown: dict[str, Any]) -> None:
     artifacts.show(make(tmp_path, flagged=0, budget=40, **LOOK), Registered("erd-own", 1, "champion", "the first"))
     assert "flagged" not in shown
@@ -114,13 +132,13 @@ def test_after_an_alarm_without_flags_the_experts_get_the_images_worth_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make(tmp_path, flagged=0)
-    links: list[str] = []
-    monkeypatch.setattr(on_alarm, "create_link_artifact", lambda link, **more: links.append(more["link_text"]))
+    told: list[str] = []
+    monkeypatch.setattr(on_alarm, "create_markdown_artifact", lambda text, **more: told.append(text))
     monkeypatch.chdir(tmp_path)
     folder = Path(on_alarm.on_alarm.fn(run.batch_name))
     assert len(list(folder.glob("*.png"))) == 20
     assert not pd.read_csv(folder / "flagged.csv")["flagged"].any()
-    assert links == ["images of 2026-W46 to look at"]
+    assert str(folder.resolve()) in told[0], "as text: browsers refuse links to files"
 
 
 @pytest.mark.parametrize("flagged", [0, 12])

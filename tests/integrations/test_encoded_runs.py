@@ -112,7 +112,7 @@ def test_a_scorer_takes_images_and_says_what_the_run_said(finished: tuple[RunDir
     new = Scorer.of_run(run).score(images)
     assert np.isfinite(new["score"]).all()
     assert new["score"][kinds == "blots"].mean() > new["score"][kinds != "blots"].mean(), "nobody has labelled these"
-    with pytest.raises(ValueError, match="this model takes N×32×32×3"):
+    with pytest.raises(ValueError, match="one array of 2×1432, not several images"):
         Scorer.of_run(run).score(np.zeros((2, 1432), np.uint8))
 
 

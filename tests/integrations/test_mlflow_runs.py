@@ -17,7 +17,7 @@ from erd.integrations.mlflow_runs import Tracker
 from erd.reporting import wording
 from erd.runs import configure
 from erd.runs.folder import RunDir
-from erd.runs.results import Ingested, Metrics
+from erd.runs.results import Ingested, Metrics, Sensitivity
 from erd.settings import schema
 from erd.settings.schema import Settings
 from erd.weekly.chain import BY_NAME
@@ -127,16 +127,18 @@ def test_a_run_is_told_with_its_children_their_times_and_their_curves(run: RunDi
 
     metrics = json.loads(run.metrics.read_text())
     sent = parent.data.metrics
-    assert sent["detection/auroc"] == metrics["auroc"]
-    assert sent["detection/flagged"] == metrics["flagged"]
-    assert sent["holdout/tnr95"] == metrics["holdout_tnr95"]
+    assert sent["detection/auroc"] == float(f"{metrics['auroc']:.4g}"), "as many digits as a person reads"
+    assert sent["batch/flagged"] == metrics["flagged"]
+    assert sent["batch/alarm_p"] == pytest.approx(metrics["alarm_p"], rel=1e-3)
+    assert sent["holdout/tnr95"] == pytest.approx(metrics["holdout_tnr95"], rel=1e-3)
     for name in ("p20", "p50", "first", "found_20", "found_50", "found_100"):
-        assert sent[f"detection/{name}"] == metrics[name]
-        assert sent[f"holdout/{name}"] == metrics[f"holdout_{name}"]
-    assert sent["baseline/entropy_first"] == metrics["entropy_first"]
-    assert sent["baseline/max_softmax_auroc"] == metrics["max_softmax_auroc"]
-    assert sent["classifier/val_accuracy"] == metrics["val_accuracy"]
-    assert {name.partition("/")[0] for name in sent} == {"detection", "holdout", "baseline", "classifier", "data"}
+        assert sent[f"detection/{name}"] == pytest.approx(metrics[name], rel=1e-3)
+        assert sent[f"holdout/{name}"] == pytest.approx(metrics[f"holdout_{name}"], rel=1e-3)
+    assert sent["scores/entropy_first"] == pytest.approx(metrics["entropy_first"], rel=1e-3)
+    assert sent["scores/max_softmax_auroc"] == pytest.approx(metrics["max_softmax_auroc"], rel=1e-3)
+    assert sent["classifier/val_accuracy"] == pytest.approx(metrics["val_accuracy"], rel=1e-3)
+    sections = sorted({name.partition("/")[0] for name in sent})
+    assert sections == ["batch", "classifier", "detection", "holdout", "images", "scores"], "as MLflow lists them"
     assert wording.headline(Metrics.read(run)) in parent.data.tags["mlflow.note.content"]
 
     assert parent.inputs is not None
@@ -164,6 +166,20 @@ def test_figures_nobody_knows_are_left_out(run: RunDir, tracker: Tracker) -> Non
     [parent], _ = in_mlflow(run)
     assert not [name for name in parent.data.metrics if name in ("detection/auroc", "holdout/auroc")]
     assert "AUROC" not in parent.data.tags["mlflow.note.content"]
+
+
+def test_from_which_share_a_new_class_is_noticed_is_a_metric_whenever_somebody_asks(
+    run: RunDir, tracker: Tracker
+) -> None:
+    chosen = settings(run)
+    tracker.begin(chosen)
+    train(chosen, run)
+    conclude(chosen, run)
+    assert tracker.end("FINISHED")
+    assert "batch/noticed_from" not in in_mlflow(run)[0][0].data.metrics, "nobody has asked yet"
+    Sensitivity(0.05, []).write(run)
+    assert mlflow_runs.send_sensitivity(run)
+    assert in_mlflow(run)[0][0].data.metrics["batch/noticed_from"] == 0.05
 
 
 @pytest.mark.parametrize("lost", [{"sent": []}, {"sent": [], "run_id": None}], ids=["what was sent", "the run's id"])
@@ -367,7 +383,8 @@ def test_a_server_that_stops_in_the_middle_gets_the_rest_later_and_everything_on
         run_id = tracker.begin(chosen)
         stages(chosen, run, "ingest", "pretrain")
         assert tracker.send()
-        assert mlflow_runs.address(run) == f"http://127.0.0.1:{port}/#/experiments/1/runs/{run_id}"
+        page = f"http://127.0.0.1:{port}/#/experiments/1/runs/{run_id}"
+        assert mlflow_runs.address(run) == f"{page}?workflowType=machine_learning"
     stages(chosen, run, "finetune")
     assert not tracker.send()
     conclude(chosen, run)

@@ -1,5 +1,7 @@
 """The ensemble in the registry: the same scores wherever it is loaded, and a gate that says why."""
 
+import base64
+import io
 import json
 import os
 import re
@@ -18,6 +20,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from mlflow.models import Model
+from PIL import Image
 from servers import free_port, wait_for_answer
 
 from erd.data import packed
@@ -26,6 +29,7 @@ from erd.integrations.mlflow_client import location
 from erd.integrations.mlflow_runs import Tracker
 from erd.runs import configure
 from erd.runs.folder import RunDir
+from erd.runs.results import Sensitivity
 from erd.settings import schema
 from erd.settings.schema import Settings
 from erd.statistics import flags
@@ -117,8 +121,8 @@ def test_a_version_belongs_to_its_run_once_and_says_what_it_takes(finished: RunD
     assert client.get_logged_model(output.model_id).experiment_id == parent.info.experiment_id
     metrics = json.loads(run.metrics.read_text())
     assert version.tags["batch"] == "2026-W46"
-    assert float(version.tags["val_accuracy"]) == metrics["val_accuracy"]
-    assert float(version.tags["auroc"]) == metrics["auroc"]
+    assert version.tags["val_accuracy"] == f"{metrics['val_accuracy']:.4f}"
+    assert version.tags["auroc"] == f"{metrics['auroc']:.4f}"
     assert {alias: int(number) for alias, number in client.get_registered_model(name).aliases.items()} == {
         "champion": 1,
         "challenger": 1,
@@ -127,7 +131,7 @@ def test_a_version_belongs_to_its_run_once_and_says_what_it_takes(finished: RunD
     folder = Path(download_artifacts(f"models:/{name}@champion", tracking_uri=location()))
     signature = Model.load(str(folder)).signature
     assert signature is not None
-    assert str(signature.inputs) == "[Tensor('uint8', (-1, 8, 8))]"
+    assert signature.inputs is None, "what is taken is ours to say, in a sentence"
     assert signature.outputs.input_names() == COLUMNS
     needed = (folder / "requirements.txt").read_text()
     assert "torch==" in needed
@@ -168,6 +172,26 @@ def test_better_or_about_as_good_becomes_champion_and_worse_stays_challenger(
     assert third.tags["reason"] == worse.reason
     assert worse.reason[1:] in (third.description or "")
     assert registry.register(settings(f"registry.model={name}"), RunDir(tmp_path / "runs" / "w3")) == worse
+
+
+def test_a_version_has_a_model_card_and_the_model_says_what_it_is_for(
+    finished: RunDir, tmp_path: Path, name: str
+) -> None:
+    run = week(finished, tmp_path, "2026-W46", auroc=0.98765432)
+    Sensitivity(0.05, []).write(run)
+    registered(run, name)
+    client = MlflowClient(location())
+    card = client.get_model_version(name, "1").description or ""
+    assert card.startswith("Champion: there is no other champion.")
+    sizes = json.loads(run.metrics.read_text())["sizes"]
+    assert f"{sizes['train']} labelled images of 5 classes (0, 1, 2, 3, 4), and the 360 images of the batch" in card
+    assert "8×8 pixels, grey" in card
+    assert "| AUROC, novel against known, on its batch | 0.988 |" in card
+    assert "about 5% are flagged wrongly" in card
+    assert "would have been noticed from about 5% of the batch on" in card
+    assert "look like the labelled ones" in card, "what the promise rests on"
+    assert not re.search(r"\d\.\d{5}", card), "no figure with more digits than anybody reads"
+    assert "champion" in client.get_registered_model(name).description
 
 
 def test_a_champion_without_figures_is_not_replaced(finished: RunDir, tmp_path: Path, name: str) -> None:
@@ -250,17 +274,36 @@ def test_the_champion_gives_the_flows_scores_in_a_plain_process_and_when_served(
         for key in ("inputs", "instances"):
             rows = pd.DataFrame(ask(port, {key: images.tolist()})["predictions"])
             assert rows[COLUMNS].to_dict("list") == expected
-        for bad, sentence in (
-            (images[:, :5].tolist(), "(360, 5, 8)"),
-            ((images.astype(int) + 1000).tolist(), "out of bounds for uint8"),
+        files = [base64.b64encode(png(image)).decode() for image in images[:3]]
+        for body in (
+            {"inputs": files},
+            {"instances": files},
+            {"dataframe_records": [{"image": file} for file in files]},
+            {"inputs": [{"image": files[0]}, {"image": images[1].tolist()}, {"image": files[2]}]},
         ):
+            scored = [row["score"] for row in ask(port, body)["predictions"]]
+            assert scored == pytest.approx(expected["score"][:3], abs=1e-5), "in smaller chunks than the flow's"
+        larger = [{"image": images[0].repeat(4, 0).repeat(4, 1).tolist()}, {"image": images[1].tolist()}]
+        assert len(ask(port, {"inputs": larger})["predictions"]) == 2
+        for bad, sentence in (
+            (images[:, :5].tolist(), "image 1 of 360: too small (8×5 pixels; at least 8×8)"),
+            ((images.astype(int) + 1000).tolist(), "pixel values must be whole numbers from 0 to 255, as files hold "
+             "them; do not normalise"),
+            (["cat.png"], "image 1 of 1: 'cat.png…' is text, and no file's content in base64"),
+        ):  # fmt: skip
             with pytest.raises(urllib.error.HTTPError) as refused:
                 ask(port, {"inputs": bad})
             assert refused.value.code == 400
-            assert sentence in refused.value.read().decode()
+            assert json.load(refused.value)["message"] == sentence, "and nothing else"
     finally:
         os.killpg(served.pid, signal.SIGKILL)
         served.wait()
+
+
+def png(image: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(image).save(content, "PNG")
+    return content.getvalue()
 
 
 def ask(port: int, body: dict) -> dict:
