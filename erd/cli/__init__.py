@@ -5,25 +5,42 @@
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from erd.base.errors import UserError
 from erd.base.version import VERSION
-from erd.cli import bench, experts, machine, weekly
+from erd.cli import bench, completion, experts, machine, status, weekly
 from erd.cli.arguments import Command, Commands
 
 PREFECT = ("prefect", "APILogWorker", "EventsWorker")  # its loggers
+# How `erd --help` lists the commands: in the order of use. What is not here comes last.
+TASKS = {
+    "every week": ("init", "ingest", "run", "status", "history"),
+    "experts": ("review", "incorporate", "decide", "sensitivity"),
+    "benchmark": ("bench", "methods", "scenarios", "simulate"),
+    "machine": ("doctor", "stage", "sync", "reproduce", "completion"),
+}
+EXAMPLE = """\
+an example, own images from files to a learned new class:
+  erd ingest --labeled scans                    scans/ has a folder for each class
+  erd run --scenario own --batch 2026-W46       what in inbox/2026-W46 is new?
+  erd review --batch 2026-W46                   experts look and label
+  erd incorporate --batch 2026-W46              the classifier learns it with the next run
+
+`erd COMMAND --help` tells the options of one."""
 log = logging.getLogger("erd")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
-    _log_to_stderr()
+    _log_to_stderr(quiet=arguments.quiet)
     try:
-        result = arguments.command(arguments)
+        with _without_bars() if arguments.quiet else contextlib.nullcontext():
+            result = arguments.command(arguments)
     except UserError as error:
         print(f"erd: {error}", file=sys.stderr)
         return error.exit_code
@@ -36,25 +53,53 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(prog="erd", description="A weekly novelty watch for image classifiers.")
+    whole = argparse.ArgumentParser(
+        prog="erd",
+        usage="erd COMMAND [options]",
+        description="A weekly novelty watch for image classifiers.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     whole.add_argument("--version", action="version", version=f"erd {VERSION}")
-    commands = whole.add_subparsers(required=True, metavar="command")
+    commands = whole.add_subparsers(required=True, metavar="command", help=argparse.SUPPRESS, prog="erd")
+    about: dict[str, str] = {}
 
     def command(name: str, function: Command, text: str) -> argparse.ArgumentParser:
+        about[name] = text
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(command=function)
         sub.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
+        sub.add_argument("--quiet", action="store_true", help="only results and errors")
         return sub
 
-    kinds: tuple[Commands, ...] = (weekly.add, experts.add, bench.add, machine.add)
+    kinds: tuple[Commands, ...] = (weekly.add, experts.add, bench.add, machine.add, status.add, completion.add)
     for add in kinds:
         add(command)
+    whole.epilog = f"{_by_task(about)}\n\n{EXAMPLE}"
     return whole
 
 
-def _log_to_stderr() -> None:
-    """Our own words, and other libraries' warnings; not Prefect's, which go to its server."""
+def _by_task(about: Mapping[str, str]) -> str:
+    """The commands, with what they do, as blocks of lines."""
+    listed = {name for names in TASKS.values() for name in names}
+    tasks = TASKS | {"more": tuple(name for name in about if name not in listed)}
+    blocks = ([task, *(f"  {name:<12} {about[name]}" for name in names if name in about)]
+              for task, names in tasks.items())  # fmt: skip
+    return "\n\n".join("\n".join(block) for block in blocks if len(block) > 1)
+
+
+def _log_to_stderr(*, quiet: bool) -> None:
+    """Our own words, and other libraries' warnings; not Prefect's, which go to its server. `quiet`: only what went
+    wrong, which is a warning where the run goes on; not the notes, which the results have too."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(lambda record: record.name.partition(".")[0] not in PREFECT)
+    if quiet:
+        handler.setLevel(logging.WARNING)
+        handler.addFilter(lambda record: not record.getMessage().startswith("note: "))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, format="%(message)s", force=True)
     log.setLevel(logging.INFO)
+
+
+def _without_bars() -> contextlib.AbstractContextManager[None]:
+    from erd.base import progress  # imports torch
+
+    return progress.hidden()

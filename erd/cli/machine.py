@@ -19,8 +19,8 @@ def add(command: NewCommand) -> None:
     late.add_argument("run_dir", metavar="RUN_DIR", help="such as runs/2026-W46")
     again = command("reproduce", reproduce, "make a tracked run again from its recorded data, and compare")
     again.add_argument("run_id", metavar="RUN_ID", help="of MLflow; `erd run --json` prints it")
-    command("scenarios", scenarios, "list the scenarios")
-    with_data(command("doctor", doctor, "tell what is installed and what is wrong"))
+    command("scenarios", scenarios, "list the scenarios: which images, which of them are novel")
+    with_data(command("doctor", doctor, "find what is wrong here, and how to put it right"))
 
 
 def sync(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -102,9 +102,10 @@ def doctor(arguments: argparse.Namespace) -> dict[str, Any]:
     found = doctor.examine(Path(arguments.data) if arguments.data else None)
     if not arguments.json:
         for key, value in found.items():
-            if key != "problems":
-                listing = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-                print(f"{key:<18} {listing}")
+            if key not in ("notes", "problems"):
+                listing = [f"{k} {v}" for k, v in value.items()] if isinstance(value, dict) else value
+                print(f"{key:<18} {', '.join(listing) if isinstance(listing, list) else listing}")
+        print("", *(f"note: {note}" for note in found["notes"]), sep="\n")
         print("\n".join(f"problem: {problem}" for problem in found["problems"]) or "no problems found")
     return found
 

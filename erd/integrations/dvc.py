@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from erd.base import files
 from erd.base.errors import RunError, why
@@ -131,6 +131,22 @@ def push(md5s: Iterable[str] = ()) -> bool:
         repo.push()
         repo.cloud.push([HashInfo("md5", md5) for md5 in md5s])
     return True
+
+
+class Remote(NamedTuple):
+    name: str
+    url: str  # of a folder its path
+
+
+def remote() -> Remote | None:
+    """The default remote; None where there is none, or no repository."""
+    if not is_repo():
+        return None
+    with _repo("read its settings") as repo:
+        name = _remote(repo)
+        if name and name not in repo.config["remote"]:
+            raise RunError(f"DVC's default remote is '{name}', which it does not know: `dvc remote add {name} PLACE`")
+        return Remote(name, str(repo.config["remote"][name]["url"])) if name else None
 
 
 def _remote(repo: "Repo") -> str | None:
