@@ -72,9 +72,9 @@ class Shown:
 
     def to(self, done: float) -> None:
         """Also where nothing was done since: that is worth a line too."""
-        by, self.n = done - self.n, done
+        self.n = done
         if self.drawn is not None:
-            self.drawn.update(by)
+            self.drawn.update(int(done) - self.drawn.n)
         elif (now := time.monotonic()) - self.said >= SAY:
             self.said = now
             after, units = now - self.began, f"{self.unit}es" if self.unit.endswith("s") else f"{self.unit}s"

@@ -88,15 +88,19 @@ def _by_task(about: Mapping[str, str]) -> str:
 
 
 def _log_to_stderr(*, quiet: bool) -> None:
-    """Our own words, and other libraries' warnings; not Prefect's, which go to its server. `quiet`: only what went
-    wrong, which is a warning where the run goes on; not the notes, which the results have too."""
+    """Our own words, and other libraries' warnings; not Prefect's, which go to its server."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(lambda record: record.name.partition(".")[0] not in PREFECT)
     if quiet:
-        handler.setLevel(logging.WARNING)
-        handler.addFilter(lambda record: not record.getMessage().startswith("note: "))
+        handler.addFilter(_is_trouble)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, format="%(message)s", force=True)
     log.setLevel(logging.INFO)
+
+
+def _is_trouble(record: logging.LogRecord) -> bool:
+    """An error, or what went wrong where a run goes on: a warning of ours that is no note (the results have those)."""
+    ours = record.name == log.name and record.levelno == logging.WARNING
+    return record.levelno >= logging.ERROR or (ours and not record.getMessage().startswith("note: "))
 
 
 def _without_bars() -> contextlib.AbstractContextManager[None]:
