@@ -1,6 +1,8 @@
 """The command `erd status`: a workspace at a glance."""
 
 import argparse
+import shutil
+import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -28,8 +30,10 @@ def status(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _blocks(found: dict[str, Any]) -> Iterator[list[str]]:
     at = f" (Prefect at {found['server'].removesuffix('/api')})" if found["server"] else ""
-    nobody = "  no Prefect server answers; `make up` starts one" if not found["server"] else "  nothing"
-    yield ["scheduled" + at, *(_scheduled(found["scheduled"]) or [nobody])]
+    none = "  no Prefect server answers; `make up` starts one"
+    if found["server"]:
+        none = "  nothing from this folder; `prefect deploy --all` makes its schedule known"
+    yield ["scheduled" + at, *(_scheduled(found["scheduled"]) or [none])]
     running = [f"  {one['batch']:<12} {_stage(one)}" for one in found["running"]]
     running += [f"  {one['name']:<12} {one['deployment']}: {one['state'].lower()} since {_time(one['since'])}"
                 for one in found["flow_runs"]]  # fmt: skip
@@ -39,7 +43,7 @@ def _blocks(found: dict[str, Any]) -> Iterator[list[str]]:
     said = [f"  {one['batch']:<12} {_count(one['images'], 'labelled image'):<44} {one['command']}"
             for one in found["to_incorporate"]]  # fmt: skip
     yield ["reviewed, not incorporated", *(said or ["  nothing"])]
-    last = [f"  {one['batch']:<12} {_time(one['at'])}  {one['headline']}" for one in found["last"]]
+    last = [_wrapped(f"  {one['batch']:<12} {_time(one['at'])}: {one['headline']}") for one in found["last"]]
     yield ["last batches", *(last or ["  none yet"])]
     disk = found["disk"]
     used = ", ".join(f"{name} {_size(disk[name])}" for name in disk if name != "free" and disk[name])
@@ -66,6 +70,12 @@ def _unanswered(one: dict[str, Any]) -> str:
     if one["unanswered"]:
         return f"{one['unanswered']:,} of {_count(one['flagged'], 'flagged image')} unanswered"
     return f"nobody has looked at the {one['look_at']:,} most novel"
+
+
+def _wrapped(text: str) -> str:
+    """On lines of the terminal, the further ones under the words of the first."""
+    width = min(shutil.get_terminal_size().columns, 120)
+    return textwrap.fill(text, width, subsequent_indent=" " * 15)
 
 
 def _count(count: int, what: str) -> str:

@@ -1,15 +1,18 @@
 """The stages on the bundled digits: same bytes whatever the runner, reuse that looks at files, and what each leaves."""
 
 import json
+import logging
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from chains import do, small, whole
 
-from erd.base import files
+from erd.base import files, progress
 from erd.data import packed
 from erd.runs import stage_records
 from erd.runs.folder import RunDir
@@ -203,3 +206,16 @@ def test_how_long_a_stage_takes_is_known_from_the_batch_before(digits_run: RunDi
     assert taken is not None
     assert 0 < taken < 600
     assert stage_records.seconds_before(digits_run, "score") is None, "the first one"
+
+
+def test_without_a_terminal_every_stage_says_now_and_then_that_it_is_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress, "SAY", 0.001)
+    monkeypatch.setattr(progress, "EVERY", 0.001)
+    caplog.set_level(logging.INFO, "erd")
+    whole(tmp_path / "run")
+    who = {text.partition(":")[0] for text in caplog.messages}
+    assert who >= {"ingest", "pretrain", "finetune ×3", "score", "evaluate"}
+    assert any(re.fullmatch(r"finetune ×3: \d+ of 12 epochs after 0 min; about \d+ s left", t) for t in caplog.messages)
+    assert all(text.isprintable() for text in caplog.messages)
