@@ -45,7 +45,7 @@ def do(stage: Stage, settings: Settings, run: RunDir, after: Callable[[], object
     Jobs that are done side by side have tasks that wait in threads; the work happens in the runner, for instance in
     processes that know no Prefect.
     """
-    jobs = stage.jobs(settings, run)
+    jobs = chain.jobs_of(stage, settings, run)
     if not stage.side_by_side:
         found = []
         with chain.watched(stage, jobs, run):

@@ -60,6 +60,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     whole.add_argument("--version", action="version", version=f"erd {VERSION}")
+    quiet = {"action": "store_true", "help": "only results and errors"}
+    whole.add_argument("--quiet", **quiet)  # type: ignore[arg-type]
     commands = whole.add_subparsers(required=True, metavar="command", help=argparse.SUPPRESS, prog="erd")
     about: dict[str, str] = {}
 
@@ -68,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(command=function)
         sub.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
-        sub.add_argument("--quiet", action="store_true", help="only results and errors")
+        sub.add_argument("--quiet", **quiet, default=argparse.SUPPRESS)  # type: ignore[arg-type]  # or before its name
         return sub
 
     kinds: tuple[Commands, ...] = (weekly.add, experts.add, bench.add, machine.add, status.add, completion.add)

@@ -25,6 +25,7 @@ def add(command: NewCommand) -> None:
 
 def sync(arguments: argparse.Namespace) -> dict[str, Any]:
     """Send to MLflow what a run could not send, and register its model."""
+    from erd.base import progress
     from erd.integrations import mlflow_client, mlflow_record, mlflow_runs, registry
     from erd.runs import configure
     from erd.runs.folder import RunDir
@@ -34,7 +35,9 @@ def sync(arguments: argparse.Namespace) -> dict[str, Any]:
     if (record := mlflow_record.read(folder)) is None:
         raise UserError(f"{folder.root} was never tracked: it has no {folder.tracked.name}")
     where = mlflow_client.location()
-    if not mlflow_runs.sync(folder):
+    with progress.watched({}, "sync"):
+        sent = mlflow_runs.sync(folder)
+    if not sent:
         raise RunError(f"not all of {folder.root} could be sent to {where}; try again when it answers")
     record = mlflow_record.read(folder) or record
     if folder.retrospect.exists():

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from erd.base import files
+from erd.base import files, progress
 from erd.base.errors import RunError, why
 from erd.data import library, packed
 from erd.runs.configure import resolve
@@ -81,7 +81,8 @@ def track(paths: Sequence[Path]) -> dict[str, str]:
 
 def track_library(place: Path = library.PLACE) -> str | None:
     """The labelled images under DVC; the hash of their pixels, None outside a DVC repository."""
-    return track(library.files_of(place)).get(library.packed(place).as_posix())
+    with progress.watched({}, "version"):  # of many images it takes minutes
+        return track(library.files_of(place)).get(library.packed(place).as_posix())
 
 
 def hashes(run: RunDir) -> dict[str, str]:

@@ -30,7 +30,7 @@ def up_to(name: str) -> tuple[Stage, ...]:
 
 def run(stage: Stage, settings: Settings, folder: RunDir) -> list[Done]:
     """All jobs of a stage: here, or side by side in the runner of the settings."""
-    jobs = stage.jobs(settings, folder)
+    jobs = jobs_of(stage, settings, folder)
     with watched(stage, jobs, folder):
         if not stage.side_by_side:
             done = [job.function(*job.arguments) for job in jobs]
@@ -39,6 +39,12 @@ def run(stage: Stage, settings: Settings, folder: RunDir) -> list[Done]:
                 futures = [runner.submit(job.function, *job.arguments) for job in jobs]
                 done = [future.result() for future in futures]
     return [*done, stage.finish(settings, folder)] if stage.finish else done
+
+
+def jobs_of(stage: Stage, settings: Settings, folder: RunDir) -> list[Job]:
+    """What there is to do, which takes a while to find out where it depends on many images."""
+    with watched(stage, [], folder):
+        return stage.jobs(settings, folder)
 
 
 @contextmanager

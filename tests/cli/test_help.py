@@ -88,3 +88,9 @@ def test_other_shells_get_a_script_that_knows_all_commands(shell: str, capsys: p
     assert main(["completion", shell]) == 0
     said = capsys.readouterr().out
     assert all(name in said for name in commands())
+
+
+def test_quiet_can_stand_before_the_command_or_after_it() -> None:
+    for words in (["--quiet", "doctor"], ["doctor", "--quiet"]):
+        assert parser().parse_args(words).quiet
+    assert not parser().parse_args(["doctor"]).quiet
