@@ -16,6 +16,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.events import emit_event
 from prefect.tasks import Task
 
+from erd.base import progress
 from erd.base.errors import RunError, WorkerDied
 from erd.integrations import dvc, notify, registry
 from erd.integrations.registry import Registered
@@ -44,10 +45,10 @@ def do(stage: Stage, settings: Settings, run: RunDir, after: Callable[[], object
     Jobs that are done side by side have tasks that wait in threads; the work happens in the runner, for instance in
     processes that know no Prefect.
     """
-    jobs = stage.jobs(settings, run)
+    jobs = chain.jobs_of(stage, settings, run)
     if not stage.side_by_side:
         found = []
-        with chain.watched(stage, jobs):
+        with chain.watched(stage, jobs, run):
             for job in jobs:
                 found.append(_task(stage, functools.partial(job.function, *job.arguments))())
                 after()
@@ -61,7 +62,7 @@ def do(stage: Stage, settings: Settings, run: RunDir, after: Callable[[], object
         with shown:
             update_progress_artifact(artifact, round(100 * share, 1))  # type: ignore[arg-type]
 
-    with runners.of(settings.run, len(jobs)) as runner, chain.watched(stage, jobs, on_progress=show):
+    with runners.of(settings.run, len(jobs)) as runner, chain.watched(stage, jobs, run, on_progress=show):
 
         def elsewhere(job: Job) -> Done:
             return runner.submit(job.function, *job.arguments).result()
@@ -76,7 +77,10 @@ def do(stage: Stage, settings: Settings, run: RunDir, after: Callable[[], object
 
 def _finished(stage: Stage, settings: Settings, run: RunDir) -> list[Done]:
     """What a stage does when all its jobs have ended, in a task of its own."""
-    return [_task(stage, functools.partial(stage.finish, settings, run))()] if stage.finish else []
+    if stage.finish is None:
+        return []
+    with chain.watched(stage, [], run):
+        return [_task(stage, functools.partial(stage.finish, settings, run))()]
 
 
 def _task(stage: Stage, work: Callable[[], Done], name: str = "") -> Task[[], Done]:
@@ -137,8 +141,9 @@ def version(settings: Settings, run: RunDir) -> dict[str, str]:
     """The data in DVC's cache, and in its remote where there is one. Trouble there takes nothing from the results."""
     hashes: dict[str, str] = {}
     try:
-        hashes = dvc.save(settings, run)
-        dvc.push(hashes.values())
+        with progress.watched({}, "version"):
+            hashes = dvc.save(settings, run)
+            dvc.push(hashes.values())
     except RunError as error:
         log.warning("%s; the results are in %s all the same", error, run.root)
     return hashes
@@ -146,7 +151,8 @@ def version(settings: Settings, run: RunDir) -> dict[str, str]:
 
 @task(name="register", cache_policy=NO_CACHE)
 def register(settings: Settings, run: RunDir) -> Registered:
-    registered = registry.register(settings, run)
+    with progress.watched({}, "register"):
+        registered = registry.register(settings, run)
     if registered.version is not None:
         log.info("model %s version %s is %s: %s", *(registered.model, registered.version),
                  *(registered.alias, registered.reason))  # fmt: skip

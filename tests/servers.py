@@ -1,5 +1,6 @@
 """Real servers for tests, on free ports; ended hard, as machines do."""
 
+import json
 import os
 import signal
 import socket
@@ -33,6 +34,47 @@ def mlflow_server(folder: Path, port: int) -> Iterator[None]:
     # Jobs are not used here, and are half of the time to start.
     with _server(words, folder, f"http://127.0.0.1:{port}/health", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"):
         yield
+
+
+class Prefect:
+    """A Prefect server, and what `prefect deploy` and a worker tell it: at once, where those take many seconds."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.api = port, f"http://127.0.0.1:{port}/api"
+        self.ask("work_pools/", {"name": "local", "type": "process"})
+
+    def deploy(self, folder: Path, cron: str | None = "0 3 * * 1") -> str:
+        """The deployment `weekly` of that folder; there is one of the name, as always. Its id."""
+        schedule = {"active": True, "schedule": {"cron": cron, "timezone": "Europe/Zurich"}}
+        step = {"prefect.deployments.steps.set_working_directory": {"directory": str(folder)}}
+        return self.ask(
+            "deployments/",
+            {
+                "name": "weekly",
+                "flow_id": self.ask("flows/", {"name": "weekly"})["id"],
+                "entrypoint": "flows/weekly.py:weekly",
+                "pull_steps": [step],
+                "work_pool_name": "local",
+                "schedules": [schedule] if cron else [],
+            },
+        )["id"]
+
+    def worker_is_there(self) -> None:
+        self.ask("work_pools/local/workers/heartbeat", {"name": "w"})
+
+    def ask(self, path: str, body: dict[str, Any]) -> Any:
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.api}/{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read() or "null")
+
+
+@contextmanager
+def prefect_server(folder: Path, port: int) -> Iterator[Prefect]:
+    words = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port), "--no-ui"]
+    own = {"PREFECT_HOME": str(folder / "home"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    with _server(words, folder, f"http://127.0.0.1:{port}/api/health", **own):
+        yield Prefect(port)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import math
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -72,10 +73,12 @@ def every_cell(plan: Plan, each: Each) -> list[Row]:
             for order, (number, cell) in enumerate(zip(todo, cells, strict=True))
         ]
         told = {cell.name: cell.place.progress(cell.method) for cell in cells}
+        began = time.monotonic()
         with progress.watched(told, "bench"):
             for count, (position, outcome) in enumerate(each(measure, jobs), 1):
                 outcomes[todo[position]] = outcome
-                log.info("%d of %d: %s, %s", count, len(todo), cells[position].name, _told(outcome, cells[position]))
+                cell, more = cells[position], progress.left(time.monotonic() - began, count, len(todo))
+                log.info("%d of %d: %s, %s%s", count, len(todo), cell.name, _told(outcome, cell), more)
                 if isinstance(outcome, CellRecord):
                     sending.add(cells[position], outcome)
         sending.flush()

@@ -6,25 +6,42 @@ tells the parser of them.
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from erd.base.errors import UserError
 from erd.base.version import VERSION
-from erd.cli import bench, experts, labelled, machine, weekly
+from erd.cli import bench, completion, experts, labelled, machine, status, weekly
 from erd.cli.arguments import Command, Commands
 
 PREFECT = ("prefect", "APILogWorker", "EventsWorker")  # its loggers
+# How `erd --help` lists the commands: in the order of use. What is not here comes last.
+TASKS = {
+    "every week": ("init", "ingest", "run", "status", "history"),
+    "experts": ("review", "incorporate", "decide", "sensitivity"),
+    "benchmark": ("bench", "methods", "scenarios", "simulate"),
+    "machine": ("doctor", "stage", "sync", "reproduce", "completion"),
+}
+EXAMPLE = """\
+an example, own images from files to a learned new class:
+  erd ingest --labeled scans                    scans/ has a folder for each class
+  erd run --scenario own --batch 2026-W46       what in inbox/2026-W46 is new?
+  erd review --batch 2026-W46                   experts look and label
+  erd incorporate --batch 2026-W46              the classifier learns it with the next run
+
+`erd COMMAND --help` tells the options of one."""
 log = logging.getLogger("erd")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
-    _log_to_stderr()
+    _log_to_stderr(quiet=arguments.quiet)
     try:
-        result = arguments.command(arguments)
+        with _without_bars() if arguments.quiet else contextlib.nullcontext():
+            result = arguments.command(arguments)
     except UserError as error:
         print(f"erd: {error}", file=sys.stderr)
         return error.exit_code
@@ -37,25 +54,61 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(prog="erd", description="A weekly novelty watch for image classifiers.")
+    whole = argparse.ArgumentParser(
+        prog="erd",
+        usage="erd COMMAND [options]",
+        description="A weekly novelty watch for image classifiers.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     whole.add_argument("--version", action="version", version=f"erd {VERSION}")
-    commands = whole.add_subparsers(required=True, metavar="command")
+    quiet = {"action": "store_true", "help": "only results and errors"}
+    whole.add_argument("--quiet", **quiet)  # type: ignore[arg-type]
+    commands = whole.add_subparsers(required=True, metavar="command", help=argparse.SUPPRESS, prog="erd")
+    about: dict[str, str] = {}
 
     def command(name: str, function: Command, text: str) -> argparse.ArgumentParser:
+        about[name] = text
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(command=function)
         sub.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
+        sub.add_argument("--quiet", **quiet, default=argparse.SUPPRESS)  # type: ignore[arg-type]  # or before its name
         return sub
 
-    kinds: tuple[Commands, ...] = (labelled.add, weekly.add, experts.add, bench.add, machine.add)
+    kinds: tuple[Commands, ...] = (
+        labelled.add, weekly.add, experts.add, bench.add, machine.add, status.add, completion.add,
+    )  # fmt: skip
     for add in kinds:
         add(command)
+    whole.epilog = f"{_by_task(about)}\n\n{EXAMPLE}"
     return whole
 
 
-def _log_to_stderr() -> None:
+def _by_task(about: Mapping[str, str]) -> str:
+    """The commands, with what they do, as blocks of lines."""
+    listed = {name for names in TASKS.values() for name in names}
+    tasks = TASKS | {"more": tuple(name for name in about if name not in listed)}
+    blocks = ([task, *(f"  {name:<12} {about[name]}" for name in names if name in about)]
+              for task, names in tasks.items())  # fmt: skip
+    return "\n\n".join("\n".join(block) for block in blocks if len(block) > 1)
+
+
+def _log_to_stderr(*, quiet: bool) -> None:
     """Our own words, and other libraries' warnings; not Prefect's, which go to its server."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(lambda record: record.name.partition(".")[0] not in PREFECT)
+    if quiet:
+        handler.addFilter(_is_trouble)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, format="%(message)s", force=True)
     log.setLevel(logging.INFO)
+
+
+def _is_trouble(record: logging.LogRecord) -> bool:
+    """An error, or what went wrong where a run goes on: a warning of ours that is no note (the results have those)."""
+    ours = record.name == log.name and record.levelno == logging.WARNING
+    return record.levelno >= logging.ERROR or (ours and not record.getMessage().startswith("note: "))
+
+
+def _without_bars() -> contextlib.AbstractContextManager[None]:
+    from erd.base import progress  # imports torch
+
+    return progress.hidden()

@@ -19,12 +19,13 @@ def add(command: NewCommand) -> None:
     late.add_argument("run_dir", metavar="RUN_DIR", help="such as runs/2026-W46")
     again = command("reproduce", reproduce, "make a tracked run again from its recorded data, and compare")
     again.add_argument("run_id", metavar="RUN_ID", help="of MLflow; `erd run --json` prints it")
-    command("scenarios", scenarios, "list the scenarios")
-    with_data(command("doctor", doctor, "tell what is installed and what is wrong"))
+    command("scenarios", scenarios, "list the scenarios: which images, which of them are novel")
+    with_data(command("doctor", doctor, "find what is wrong here, and how to put it right"))
 
 
 def sync(arguments: argparse.Namespace) -> dict[str, Any]:
     """Send to MLflow what a run could not send, and register its model."""
+    from erd.base import progress
     from erd.integrations import mlflow_client, mlflow_record, mlflow_runs, mlflow_year, registry
     from erd.runs import configure
     from erd.runs.folder import RunDir
@@ -34,7 +35,9 @@ def sync(arguments: argparse.Namespace) -> dict[str, Any]:
     if (record := mlflow_record.read(folder)) is None:
         raise UserError(f"{folder.root} was never tracked: it has no {folder.tracked.name}")
     where = mlflow_client.location()
-    if not mlflow_runs.sync(folder):
+    with progress.watched({}, "sync"):
+        sent = mlflow_runs.sync(folder)
+    if not sent:
         raise RunError(f"not all of {folder.root} could be sent to {where}; try again when it answers")
     record = mlflow_record.read(folder) or record
     if folder.retrospect.exists():
@@ -105,9 +108,10 @@ def doctor(arguments: argparse.Namespace) -> dict[str, Any]:
     found = doctor.examine(Path(arguments.data) if arguments.data else None)
     if not arguments.json:
         for key, value in found.items():
-            if key != "problems":
-                listing = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-                print(f"{key:<18} {listing}")
+            if key not in ("notes", "problems"):
+                listing = [f"{k} {v}" for k, v in value.items()] if isinstance(value, dict) else value
+                print(f"{key:<18} {', '.join(listing) if isinstance(listing, list) else listing}")
+        print("", *(f"note: {note}" for note in found["notes"]), sep="\n")
         print("\n".join(f"problem: {problem}" for problem in found["problems"]) or "no problems found")
     return found
 

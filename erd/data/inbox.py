@@ -91,7 +91,7 @@ def settled(place: Path, wait_seconds: float) -> None:
     if not any(_recent(changed) for _, changed in before.values()):
         return
     started, told = time.monotonic(), False
-    with progress.bar(wait_seconds, f"waiting for {place} to be complete", unit="s") as shown:
+    with progress.bar(wait_seconds, f"waiting for {place} to be complete", unit="second") as shown:
         while True:
             time.sleep(min(EVERY, wait_seconds))
             after = _look(place)

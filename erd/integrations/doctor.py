@@ -2,7 +2,7 @@
 
     examine(data=None)["problems"]          # sentences that say what to do; none where all is well
 
-It only looks: nothing is written, downloaded or trained.
+What can be wrong with the workspace is in workspace_checks. It only looks: nothing is downloaded or trained.
 """
 
 import importlib.metadata
@@ -19,7 +19,7 @@ import torch
 from erd.base.errors import UserError
 from erd.base.processes import cores
 from erd.base.version import VERSION
-from erd.integrations import mlflow_client
+from erd.integrations import mlflow_client, workspace_checks
 from erd.nets import encoders
 from erd.runs import workspace
 from erd.settings import families, schema
@@ -51,7 +51,8 @@ def examine(data: Path | None) -> dict[str, Any]:
         problems.append(f"only {free >> 20} MB of disk are free here; free some or work in another folder")
     if not os.access(Path.cwd(), os.W_OK):
         problems.append("this folder is not writable; work in another one")
-    return found | {"problems": problems}
+    problems += [text for text in workspace_checks.problems() if text not in problems]
+    return found | {"notes": workspace_checks.notes(), "problems": problems}
 
 
 def _packages(problems: list[str]) -> dict[str, str]:
@@ -95,7 +96,7 @@ def _servers(problems: list[str]) -> dict[str, str]:
         address = os.environ.get(variable, "")
         if not address.startswith("http"):
             reached[name] = address or "embedded"
-            if name == "mlflow" and Path("mlflow.db").exists() and not address:
+            if name == "mlflow" and _database():
                 try:
                     mlflow_client.connect()
                 except mlflow_client.Unusable as error:
@@ -108,6 +109,12 @@ def _servers(problems: list[str]) -> dict[str, str]:
             reached[name] = "not reached"
             problems.append(f"{variable} is {address}, which does not answer ({error}); start it or unset the variable")
     return reached
+
+
+def _database() -> bool:
+    """Whether MLflow's database is a file that is there."""
+    place = mlflow_client.location()
+    return place.startswith(mlflow_client.SQLITE) and Path(place.removeprefix(mlflow_client.SQLITE)).exists()
 
 
 def _sets(data: Path | None, problems: list[str]) -> dict[str, str]:

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from erd.base import files
+from erd.base import files, progress
 from erd.base.errors import RunError, why
 from erd.data import library, packed
 from erd.runs.configure import resolve
@@ -81,7 +81,8 @@ def track(paths: Sequence[Path]) -> dict[str, str]:
 
 def track_library(place: Path = library.PLACE) -> str | None:
     """The labelled images under DVC; the hash of their pixels, None outside a DVC repository."""
-    return track(library.files_of(place)).get(library.packed(place).as_posix())
+    with progress.watched({}, "version"):  # of many images it takes minutes
+        return track(library.files_of(place)).get(library.packed(place).as_posix())
 
 
 def hashes(run: RunDir) -> dict[str, str]:
@@ -131,6 +132,22 @@ def push(md5s: Iterable[str] = ()) -> bool:
         repo.push()
         repo.cloud.push([HashInfo("md5", md5) for md5 in md5s])
     return True
+
+
+class Remote(NamedTuple):
+    name: str
+    url: str  # of a folder its path
+
+
+def remote() -> Remote | None:
+    """The default remote; None where there is none, or no repository."""
+    if not is_repo():
+        return None
+    with _repo("read its settings") as repo:
+        name = _remote(repo)
+        if name and name not in repo.config["remote"]:
+            raise RunError(f"DVC's default remote is '{name}', which it does not know: `dvc remote add {name} PLACE`")
+        return Remote(name, str(repo.config["remote"][name]["url"])) if name else None
 
 
 def _remote(repo: "Repo") -> str | None:

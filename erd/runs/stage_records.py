@@ -41,6 +41,15 @@ def read(run: RunDir, stage: str) -> StageRecord | None:
     return None
 
 
+def seconds_before(run: RunDir, stage: str) -> float | None:
+    """How long a stage took in the latest other run of the workspace; None where there is none."""
+    others = (read(RunDir(path), stage) for path in run.root.parent.glob("*") if path != run.root)
+    last = max((found for found in others if found), key=lambda found: found.finished, default=None)
+    if last is None:
+        return None
+    return (datetime.fromisoformat(last.finished) - datetime.fromisoformat(last.started)).total_seconds()
+
+
 def once(
     run: RunDir,
     stage: str,

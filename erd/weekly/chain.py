@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from erd.base import progress
+from erd.runs import stage_records
 from erd.runs.folder import RunDir
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
@@ -30,8 +31,8 @@ def up_to(name: str) -> tuple[Stage, ...]:
 
 def run(stage: Stage, settings: Settings, folder: RunDir) -> list[Done]:
     """All jobs of a stage: here, or side by side in the runner of the settings."""
-    jobs = stage.jobs(settings, folder)
-    with watched(stage, jobs):
+    jobs = jobs_of(stage, settings, folder)
+    with watched(stage, jobs, folder):
         if not stage.side_by_side:
             done = [job.function(*job.arguments) for job in jobs]
         else:
@@ -41,13 +42,19 @@ def run(stage: Stage, settings: Settings, folder: RunDir) -> list[Done]:
     return [*done, stage.finish(settings, folder)] if stage.finish else done
 
 
+def jobs_of(stage: Stage, settings: Settings, folder: RunDir) -> list[Job]:
+    """What there is to do, which takes a while to find out where it depends on many images."""
+    with watched(stage, [], folder):
+        return stage.jobs(settings, folder)
+
+
 @contextmanager
 def watched(
-    stage: Stage, jobs: Sequence[Job], on_progress: Callable[[float], None] = lambda share: None
+    stage: Stage, jobs: Sequence[Job], folder: RunDir, on_progress: Callable[[float], None] = lambda share: None
 ) -> Iterator[None]:
-    """While the block does the jobs: a bar, or a line a minute, on how far they are."""
+    """While the block does the jobs: a bar, or a line a minute, on how far they are and how long they still take."""
     told = {job.name: job.told for job in jobs if job.told is not None}
     what = f"{stage.name} ×{len(jobs)}" if len(jobs) > 1 else stage.name
     with progress.watched(told, what, total=sum(job.epochs for job in jobs), unit=stage.unit,
-                          on_progress=on_progress):  # fmt: skip
+                          usual=stage_records.seconds_before(folder, stage.name), on_progress=on_progress):  # fmt: skip
         yield

@@ -10,6 +10,7 @@ import math
 import numpy as np
 import torch
 
+from erd.base import progress
 from erd.base.errors import UserError
 from erd.base.seeds import derive
 from erd.data import packed
@@ -44,7 +45,8 @@ def measure(settings: Settings, run: RunDir) -> Sensitivity:
     played = np.sort(rng.permutation(len(names))[:CLASSES])
     images = len(packed.read(run.batch))
     with devices.threads(settings.pretrain.threads):
-        found = [OfNewClass(names[c], _noticed_from(features, labels, int(c), images, rng)) for c in played]
+        turns = progress.each(played.tolist(), "sensitivity", unit="class")
+        found = [OfNewClass(names[c], _noticed_from(features, labels, c, images, rng)) for c in turns]
     shares = sorted(math.inf if one.noticed_from is None else one.noticed_from for one in found)
     middle = shares[len(shares) // 2]
     result = Sensitivity(None if math.isinf(middle) else middle, found)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from erd.base import files
+from erd.base import files, progress
 from erd.base.errors import UserError
 from erd.base.seeds import derive
 from erd.data import collect, library
@@ -53,7 +53,7 @@ def simulate(
     place = workspace / "library"
     library.save(_labeled(images.take(first), names), place)
     told: list[Week] = []
-    for number, share in enumerate(shares, start=1):
+    for number, share in progress.each(list(enumerate(shares, start=1)), "simulate", unit="week"):
         arrivals, stream = np.split(stream, [a_week])
         appearing, novel = np.split(novel, [round(a_week * share / (1 - share))])
         week = f"week-{number:02}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import servers
 
 from erd.base.locks import alone_in
 from erd.cli import main
@@ -99,7 +100,10 @@ def test_a_stage_before_its_inputs_says_which_to_run(tmp_path: Path) -> None:
     refused(erd("stage", "score", *FAST, cwd=tmp_path), 2, "pretrained.safetensors is missing")
 
 
-def test_scenarios_and_doctor_answer_in_json(tmp_path: Path) -> None:
+def test_scenarios_and_doctor_answer_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)  # of the temporary server of a run before
+    for name in ("PREFECT_PORT", "MLFLOW_PORT"):
+        monkeypatch.setenv(name, str(servers.free_port()))
     names = [row["name"] for row in last_json(erd("scenarios", "--json", cwd=tmp_path))["scenarios"]]
     assert {"digits-near", "fmnist-near", "xray-viral", "cifar10-6v4-0"} <= set(names)
     found = last_json(erd("doctor", "--json", cwd=tmp_path))
@@ -211,6 +215,19 @@ def test_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 def test_two_runs_in_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
     with alone_in(tmp_path / "runs" / "digits-near"):
         refused(erd("run", *FAST, cwd=tmp_path), 1, "another run is working in runs/digits-near", "--batch")
+
+
+def test_quiet_leaves_results_and_what_went_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = erd_process("run", *FAST, "--quiet", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "report   runs/digits-near/report.html" in done.stdout
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    done = erd_process("run", *FAST, "--quiet", "--batch", "away", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "MLflow at http://127.0.0.1:9 does not answer" in done.stderr
+    assert all("MLflow" in line for line in done.stderr.splitlines())
+    refused(erd_process("run", "--quiet", "--scenario", "digits-neer", cwd=tmp_path), 2, "digits-near")
 
 
 def test_erd_help_answers_without_loading_torch() -> None:

@@ -1,14 +1,22 @@
 """The stages on the bundled digits: same bytes whatever the runner, reuse that looks at files, and what each leaves."""
 
 import json
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from chains import do, small, whole
 
-from erd.base import files
+from erd.base import files, progress
 from erd.data import packed
+from erd.runs import stage_records
 from erd.runs.folder import RunDir
+from erd.weekly import chain
 from erd.weekly.stages.finetune import member_labels
 
 
@@ -155,3 +163,59 @@ def test_erd_plus_plus_starts_from_random_weights(digits_run: RunDir, tmp_path: 
     run = whole(tmp_path / "run", "finetune.init=random")
     assert run.pretrained.read_bytes() == digits_run.pretrained.read_bytes()
     assert all(weights(run)[name] != weights(digits_run)[name] for name in weights(run))
+
+
+def test_a_member_that_is_trained_in_folds_counts_the_epochs_of_all_of_them(tmp_path: Path) -> None:
+    """Or the time left would be told for the first fold alone, again and again."""
+    run, settings = RunDir(tmp_path / "run"), small("detect.calibration=crossfit", "detect.folds=2")
+    do(settings, run, "ingest", "pretrain")
+    job = chain.BY_NAME["finetune"].jobs(settings, run)[0]
+    assert job.epochs == 2 * (settings.finetune.epochs or 0)
+    assert job.told is not None
+    with watching(job.told) as seen:
+        job.function(*job.arguments)
+    assert seen == sorted(seen), "it never goes back"
+    assert seen[-1] == (job.epochs, job.epochs)
+
+
+@contextmanager
+def watching(path: Path) -> Iterator[list[tuple[float, float]]]:
+    """What is told in a file, as often as it can be read."""
+    seen: list[tuple[float, float]] = []
+    ended = threading.Event()
+
+    def look() -> None:
+        while True:
+            last = ended.is_set()
+            if path.exists():
+                seen.append((files.load_json(path)["epoch"], files.load_json(path)["epochs"]))
+            if last:
+                return
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_how_long_a_stage_takes_is_known_from_the_batch_before(digits_run: RunDir) -> None:
+    taken = stage_records.seconds_before(RunDir(digits_run.root.parent / "next"), "score")
+    assert taken is not None
+    assert 0 < taken < 600
+    assert stage_records.seconds_before(digits_run, "score") is None, "the first one"
+
+
+def test_without_a_terminal_every_stage_says_now_and_then_that_it_is_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress, "SAY", 0.001)
+    monkeypatch.setattr(progress, "EVERY", 0.001)
+    caplog.set_level(logging.INFO, "erd")
+    whole(tmp_path / "run")
+    who = {text.partition(":")[0] for text in caplog.messages}
+    assert who >= {"ingest", "pretrain", "finetune ×3", "score", "evaluate"}
+    assert any(re.fullmatch(r"finetune ×3: \d+ of 12 epochs after 0 min; about \d+ s left", t) for t in caplog.messages)
+    assert all(text.isprintable() for text in caplog.messages)

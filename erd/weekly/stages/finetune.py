@@ -35,7 +35,8 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
     mixed, crossfit = (settings.detect.calibration == mode for mode in ("mixed", "crossfit"))
     chosen = {"seed": settings.seed, "label": label, "mixed": mixed, "crossfit": crossfit and settings.detect.folds,
               "recipe": settings.finetune.model_dump(exclude={"members", "labels"})}  # fmt: skip
-    tell = progress.to_file(run.progress(path), recipe.epochs)
+    folds = folds_of(settings, groups_of(run.batch))
+    told, epochs = run.progress(path), recipe.epochs * len(folds)
 
     code = [__name__, registry.get(settings.model.net or "").module]
 
@@ -44,7 +45,6 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
         curves = _curves(run)
         older = older_rows(run, settings)
         facts: dict[str, Any] = {"classes": labeled.facts["classes"], "label": label}
-        folds = folds_of(settings, groups_of(run.batch))
         checkpoints = [run.checkpoint(path.with_stem(f"{label}-{number}")) for number in range(len(folds))]
         whole = Fit()
         for number, (fold, rows) in enumerate(folds):
@@ -67,7 +67,7 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
                 derive(settings.seed, "fold", number) if number else settings.seed,
                 checkpoint=checkpoints[number],
                 fingerprint=f"{key} {number}",
-                on_epoch=tell,
+                on_epoch=progress.to_file(told, epochs, before=recipe.epochs * number),
             )
             whole.snapshots += result.snapshots
             if fold is not None:  # one file for all folds: for new images they are one member
@@ -86,7 +86,7 @@ def finetune(settings: Settings, run: RunDir, label: int, member: int = 0) -> Do
         *older_file(run, settings),
     ]
     done = stage_records.once(run, f"finetune-{label}", code, chosen, inputs, outputs, work)
-    tell({"epoch": recipe.epochs})
+    progress.to_file(told, epochs)({"epoch": epochs})
     return done
 
 
@@ -152,7 +152,8 @@ def _curves(run: RunDir) -> torch.Tensor:
 
 def _jobs(settings: Settings, run: RunDir) -> list[Job]:
     """One a member. Members of another ensemble are cleared away: what is in the folder is the ensemble."""
-    labels, classes, epochs = member_labels(settings, run), Ingested.read(run).classes, settings.finetune.epochs
+    labels, classes = member_labels(settings, run), Ingested.read(run).classes
+    epochs = (settings.finetune.epochs or 0) * len(folds_of(settings, groups_of(run.batch)))
     for path in run.members.glob("[0-9]*.safetensors"):
         if int(path.stem) not in labels:
             path.unlink()
@@ -163,7 +164,7 @@ def _jobs(settings: Settings, run: RunDir) -> list[Job]:
             finetune,
             (settings, run, label, member),
             run.progress(run.member(label)),
-            epochs or 0,
+            epochs,
         )
         for member, label in enumerate(labels)
     ]
