@@ -10,7 +10,7 @@ from prefect.states import Completed
 
 from erd.integrations import mlflow_runs
 from erd.integrations.registry import Registered
-from erd.reporting import tiers, wording
+from erd.reporting import answer_words, tiers, wording
 from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, Metrics
 
@@ -24,7 +24,7 @@ def show(run: RunDir, registered: Registered) -> None:
     _table("worth-a-look", tiers.worth_a_look(run), wording.worth_a_look(metrics))
     figures = {name: value for name, value in metrics.flat().items() if isinstance(value, float)}
     lines = [line for sentence in wording.summary(metrics, wording.noticed(run)) for line in (sentence, "")]
-    lines += [line for step in wording.unlearned(ClassAccuracy.read(run)) for line in (" ".join(step), "")]
+    lines += [line for step in answer_words.unlearned(ClassAccuracy.read(run)) for line in (" ".join(step), "")]
     lines += ["| figure | value |", "|---|---|"]
     lines += [f"| {name} | {value:.3g} |" for name, value in figures.items()]
     # As text: browsers open no file from a page of the web. MLflow has a copy where it is a server, see below.

@@ -4,7 +4,7 @@ import logging
 
 from erd.base.errors import UserError
 from erd.integrations import notify
-from erd.reporting import report, wording
+from erd.reporting import answer_words, report
 from erd.runs import alarm_ledger, audit, configure
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
@@ -26,7 +26,7 @@ def sound(run: RunDir) -> Audit:
     if run.report.exists():
         report.write(run)
     if look.first:
-        title, text = wording.audit_message(metrics, found)
+        title, text = answer_words.audit_message(metrics, found)
         log.info("%s", text)
         try:
             notify.send(notify.addresses(configure.settings_for().alarm.notify), title, text)

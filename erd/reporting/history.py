@@ -15,7 +15,7 @@ import numpy as np
 
 from erd.base import files
 from erd.base.errors import UserError
-from erd.reporting import html, wording
+from erd.reporting import answer_words, html, wording
 from erd.runs import audit, configure, stage_records
 from erd.runs.answers import KINDS, Answers, agreed, audited
 from erd.runs.folder import HISTORY, RUNS, RunDir
@@ -136,7 +136,7 @@ def words(rows: list[dict[str, Any]]) -> list[str]:
     rang = sum(bool(row["alarm"] or row["weeks_alarm"] or row.get("audit_low")) for row in rows)
     said = [f"{_many(len(rows), 'batch', 'batches')}, {rang:,} with an alarm."]
     heard = [(row["batch"], found) for row in rows if (found := _audit(row)).rings]
-    said += [wording.audit(found, f"batch {batch}", past=True) for batch, found in heard[-NEWS:]]
+    said += [answer_words.audit(found, f"batch {batch}", past=True) for batch, found in heard[-NEWS:]]
     flags = sum(row.get("flags_reviewed") or 0 for row in rows)
     right = sum(round(row["flag_precision"] * row["flags_reviewed"]) for row in rows if row.get("flags_reviewed"))
     if flags:

@@ -14,7 +14,7 @@ import pandas as pd
 from erd.base import files
 from erd.base.version import VERSION
 from erd.data import inbox, packed
-from erd.reporting import html, tiers, wording
+from erd.reporting import answer_words, html, tiers, wording
 from erd.runs import audit, configure, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, Decided, Encoded, Metrics
@@ -42,15 +42,15 @@ def write(run: RunDir) -> Path:
     steps = wording.advice(metrics, look_alikes)
     if not (loud or heard.rings or noticed) and Encoded.read(run).encoder:
         steps.append(wording.unasked(metrics))
-    unlearned = wording.unlearned(learned)
+    unlearned = answer_words.unlearned(learned)
     notes = [*wording.findings(metrics, numbers=False), "" if unlearned else wording.worse(learned)]
     page = html.template("report.html").render(
-        title=wording.audit(heard) if heard.rings else wording.title(metrics, look_alikes),
+        title=answer_words.audit(heard) if heard.rings else wording.title(metrics, look_alikes),
         by_scores=wording.title(metrics, look_alikes) if heard.rings and loud else "",
         scored=_scored(run),
         quiet=not (loud or heard.rings),
-        alarm=wording.audit_alarm(metrics) if heard.rings else wording.alarm(metrics, numbers=False),
-        audit="" if heard.rings else wording.audit(heard),
+        alarm=answer_words.audit_alarm(metrics) if heard.rings else wording.alarm(metrics, numbers=False),
+        audit="" if heard.rings else answer_words.audit(heard),
         unlearned=unlearned,
         promised=wording.promised(metrics),
         notes=[note for note in notes if note],

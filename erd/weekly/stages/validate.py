@@ -15,7 +15,7 @@ from scipy.stats import binom
 from erd.base import files
 from erd.data import collect, library, packed
 from erd.data.library import Held
-from erd.reporting import wording
+from erd.reporting import answer_words
 from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, OfClass, Refused
 from erd.runs.stage_records import Done
@@ -40,7 +40,7 @@ def validate(settings: Settings, run: RunDir) -> Done:
         classes = {one.what: one.needs for one in more if one.needs is not None}
         library.hold(place, net, Held(classes, [one.what for one in more if one.needs is None]))
         refused += more
-        for sentence, command in map(wording.refused, more):
+        for sentence, command in map(answer_words.refused, more):
             log.warning("%s %s", sentence, command)
         ingest.ingest(settings, run)
         encode.gather(settings, run)  # of images that are encoded already
@@ -48,7 +48,7 @@ def validate(settings: Settings, run: RunDir) -> Done:
         found = class_accuracy.side_by_side(settings, run, other)
     found = replace(found, refused=refused, worse=bool(_fell(settings, run, other, found)))
     found.write(run)
-    for line in wording.learned(found):
+    for line in answer_words.learned(found):
         log.info("%s", line)
     return Done("validate", (run.class_accuracy,))
 
