@@ -37,7 +37,8 @@ def test_commands_are_understood(page: Path) -> None:
         try:
             parser.parse_args(shlex.split(command, comments=True)[1:])
         except SystemExit as error:
-            assert error.code == 0, f"{page.name}: {command}"
+            if error.code:  # 0 is --help
+                pytest.fail(f"{page.name}: {command}")
 
 
 def test_there_are_commands_to_understand() -> None:
