@@ -40,14 +40,17 @@ def send(runs: Path, stream: str) -> bool:
     if not weeks:
         return True
     try:
-        _send(
-            mlflow_client.connect(), hashlib.sha256(f"{runs.absolute()} {stream}".encode()).hexdigest(), stream, weeks
-        )
+        _send(mlflow_client.connect(), key_of(runs, stream), stream, weeks)
     except Exception as error:
         trouble = "does not answer" if mlflow_client.unreachable(error) else f"did not take it: {why(error)}"
         log.warning("the year is not up to date: MLflow at %s %s", mlflow_client.location(), trouble)
         return False
     return True
+
+
+def key_of(runs: Path, stream: str) -> str:
+    """The tag `erd.key` of its run: several workspaces may send to the same experiment."""
+    return hashlib.sha256(f"{runs.absolute()} {stream}".encode()).hexdigest()
 
 
 def _send(client: "MlflowClient", key: str, stream: str, weeks: list[dict[str, Any]]) -> None:

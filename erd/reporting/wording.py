@@ -40,6 +40,8 @@ def title(metrics: Metrics, look_alikes: int = 0) -> str:
             f"Something has been new in the weeks up to batch {batch}, though this one does not show it alone: look at "
             f"{_first(metrics)}."
         )
+    if verdict.unusual:
+        return f"Something in batch {batch} may be new: look at {_first(metrics)}."
     return f"No sign of a new class in batch {batch}."
 
 
@@ -134,6 +136,9 @@ def alarm(metrics: Metrics, numbers: bool = True) -> str:
         return f"Alarm: something in this batch is novel{short}{_share(verdict)}."
     if verdict.weeks_alarm:
         return f"Alarm: this batch alone would not ring it{short}, together with those before it does."
+    if verdict.unusual:
+        rare = f"by chance only {chance(verdict.by_chance)} is as unusual"
+        return f"No alarm yet, but a sign: of weeks without anything new {rare}{long}."
     if rich(metrics) or verdict.flagged:
         return f"No alarm: as a whole the batch does not differ enough from known images{long}."
     return f"No alarm: as a whole the batch does not look different from known images{short}."

@@ -195,17 +195,22 @@ function taken(answers) {              // what is on disk, before the server is 
   sortOwn();
 }
 
+function takenBack(images) {
+  if (!images) return "There is nothing to undo";
+  return images > 1 ? `Your answer to ${plural(images, "image")} is taken back` : "Your last answer is taken back";
+}
+
 async function undo() {
   if (page.unsent.length > (page.sending && !page.failures ? 1 : 0)) {   // not on its way yet: forget it
     const gone = page.unsent.pop();
     keep();
+    page.note = takenBack(gone.images.length);
     return backTo(gone.list, gone.images);
   }
   while (page.sending && !page.failures) await pause(20);   // on its way: it must not arrive after it is taken back
   try {
     const { undone } = await ask("/api/undo", { batch: page.facts.key, reviewer: page.reviewer });
-    page.note = undone.length > 1 ? `Your answer to ${plural(undone.length, "image")} is taken back` :
-      undone.length ? "Your last answer is taken back" : "There is nothing to undo";
+    page.note = takenBack(undone.length);
     page.failure = "";
     await refresh();
     if (undone.length) return backTo(undone[0].list, undone);

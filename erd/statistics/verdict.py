@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+# p-value from which on a batch is told to be unusual, though no alarm rings: that keeps a rate over a year, this does
+# not. Once in a hundred quiet weeks for each test.
+NOTICED = 0.01
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -40,6 +44,16 @@ class Verdict:
         return self.alarm or self.weeks_alarm
 
     @property
+    def by_chance(self) -> float:
+        """How often known images alone are as unusual, alone or with the weeks before: the smaller of the p-values."""
+        return self.alarm_p if self.weeks_p is None else min(self.alarm_p, self.weeks_p)
+
+    @property
+    def unusual(self) -> bool:
+        """No alarm, and yet a sign."""
+        return self.promised and not self.rings and self.by_chance <= NOTICED
+
+    @property
     def worth_looking(self) -> bool:
         """Nobody may be told that there is nothing to do."""
-        return self.rings or self.flagged > 0 or self.look_at_least > 0
+        return self.rings or self.unusual or self.flagged > 0 or self.look_at_least > 0

@@ -19,14 +19,14 @@ from erd.runs.results import Encoded, Ingested, OfNewClass, Sensitivity
 from erd.settings.schema import Settings
 from erd.statistics import scan
 from erd.statistics.candidates import Known, Space
+from erd.statistics.verdict import (
+    NOTICED,
+)  # people are then told; the alarm, which keeps a rate over a year, takes more
 from erd.training import devices
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2)
 CLASSES = 8  # that are played at most, drawn by the seed
-FEWEST = 3  # images that can be a group
-# p-value from which a class counts as noticed: the top of the list is then rich enough to be told of. The alarm itself,
-# which keeps a rate over a year, takes more of them.
-NOTICED = 0.01
+FEWEST = 3  # images that can be a group; the class counts as noticed where people would be told (NOTICED)
 
 
 def measure(settings: Settings, run: RunDir) -> Sensitivity:

@@ -99,8 +99,10 @@ def test_an_answer_to_a_group_is_undone_as_one(run: RunDir, serve: Serve, visit:
     expect(page.locator("#group-said")).to_contain_text("5 look-alikes")
     page.keyboard.press("3")
     shown(page, "Most novel")
+    expect(tab(page, "Most novel")).to_contain_text("13 of 20")  # on disk
     page.keyboard.press("1")
     expect(page.locator("#place")).to_have_text("15 of 20")
+    expect(tab(page, "Most novel")).to_contain_text("14 of 20")
     page.keyboard.press("u")
     expect(page.locator("#status")).to_have_text("Your last answer is taken back")
     assert len(given(run)) == 13

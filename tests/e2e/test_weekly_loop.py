@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 
 from erd.cli import main
 from erd.data import library
-from erd.integrations import mlflow_runs
+from erd.integrations import mlflow_runs, mlflow_year
 from erd.review import queue
 from erd.runs.answers import Answer, Answers, now
 from erd.runs.folder import RunDir
@@ -117,7 +117,8 @@ def test_a_new_class_is_flagged_labelled_learned_and_looked_back_on(workspace: P
 
     client = MlflowClient(mlflow_runs.location())
     stream = client.get_run(second["mlflow_run_id"]).info.experiment_id
-    [year] = client.search_runs([stream], "attributes.run_name = 'the year'")
+    key = mlflow_year.key_of(workspace / "runs", "own")
+    [year] = client.search_runs([stream], f"attributes.run_name = 'the year' and tags.`erd.key` = '{key}'")
     drawn = {
         name: {point.step: point.value for point in client.get_metric_history(year.info.run_id, f"year/{name}")}
         for name in ("alarm", "flagged", "flag_precision", "accuracy")

@@ -63,7 +63,7 @@ def test_eight_viral_images_among_thirty_random_ones_are_news_everywhere(
     assert "Alarm by the audit: the scores alone would not have rung it (p = 0.4)." in page
     assert "No sign of a new class" not in page
     assert f"About 27% of batch 2026-W46 {news.replace('is of', 'was of').replace('do not', 'did not')}" in looked_back
-    assert "1 batches, 1 with an alarm." in looked_back
+    assert "1 batch, 1 with an alarm." in looked_back
     assert "rang by the audit" in looked_back
     assert "no sign against" not in looked_back
     [(title, text)] = told
