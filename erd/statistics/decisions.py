@@ -55,8 +55,15 @@ class Tested(NamedTuple):
 BY_SCORES = Tested()
 
 
-def decide(sets: Sequence[Compared], settings: Settings, level: float, tested: Tested = BY_SCORES) -> Decision:
-    """All of it at once. The alarm rings at p-values up to `level`, which the ledger of looks gives."""
+def decide(
+    sets: Sequence[Compared],
+    settings: Settings,
+    level: float,
+    tested: Tested = BY_SCORES,
+    listed: np.ndarray | None = None,
+) -> Decision:
+    """All of it at once. The alarm rings at p-values up to `level`, which the ledger of looks gives. `listed` are the
+    scores by which people see the images, the highest first, where these are not the ones that are compared."""
     detect, images = settings.detect, sum(len(compared.rows) for compared in sets)
     p, flagged = np.ones(images), np.zeros(images, bool)
     for compared in sets:
@@ -93,7 +100,7 @@ def decide(sets: Sequence[Compared], settings: Settings, level: float, tested: T
         novel_share_low=share and share.low,
         novel_share_high=share and share.high,
         novel_at_least=share and share.novel,
-        **_second_tier(sets, p, wrong, settings),
+        **_second_tier(sets, p, wrong, settings, listed),
         weeks=tested.weeks,
         weeks_p=tested.weeks_p,
         weeks_alarm=over_weeks,
@@ -143,13 +150,16 @@ def assumptions(settings: Settings) -> list[str]:
     return words
 
 
-def _second_tier(sets: Sequence[Compared], p: np.ndarray, wrong: np.ndarray, settings: Settings) -> dict[str, Any]:
-    """The `review.budget` most novel images: what can be said of them without a flag."""
+def _second_tier(
+    sets: Sequence[Compared], p: np.ndarray, wrong: np.ndarray, settings: Settings, listed: np.ndarray | None
+) -> dict[str, Any]:
+    """The `review.budget` most novel images: what can be said of them without a flag. The bound is for images that were
+    chosen in whatever way."""
     count = min(settings.review.budget, len(p))
     if settings.detect.calibration not in PROMISING:
         return {"look_at": count}
-    scores = np.empty(len(p))
-    for compared in sets:
+    scores = np.empty(len(p)) if listed is None else listed
+    for compared in sets if listed is None else ():
         scores[compared.rows] = compared.scores
     first = np.argsort(-scores, kind="stable")[:count]
     references = min(len(compared.reference) for compared in sets)

@@ -160,8 +160,10 @@ def score(settings: Settings, run: RunDir) -> Done:
             settings,
             level,
             decisions.Tested(p_alarm, tested(together=True), weeks),
+            scored(run.batch)["score"].to_numpy(),
         )
-        batch = pd.concat(batches).sort_index()
+        # People see the score by all folds, which knows more of the batch; p-values and flags are those of the folds.
+        batch = scored(run.batch).copy()
         batch.insert(2, "p_value", decision.p_value)
         batch.insert(3, "flagged", decision.flagged)
         batch["wrong_at_most"] = decision.wrong_at_most
