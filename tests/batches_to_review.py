@@ -93,7 +93,8 @@ def make(
     asked = Settings().override(changes | {"review.budget": budget})
     files.save_json(run.settings, asked.model_dump())
     verdict = Verdict(promised=True, flagged=flagged, wrong_flags_at_most=flagged // 4, fdr_target=0.05,
-                      fpr_target=None, catch_target=None, alarm=flagged > 0, alarm_p=1e-6, alarm_level=0.001,
+                      fpr_target=None, catch_target=None, alarm=flagged > 0, alarm_level=0.001,
+                      alarm_p=1e-6 if flagged else 0.4,
                       novel_share=0.4, novel_share_storey=0.4, novel_share_low=0.3, novel_share_high=0.5,
                       novel_at_least=15, look_at=min(budget, images))  # fmt: skip
     verdict = replace(verdict, **decided)

@@ -92,7 +92,7 @@ def test_without_flags_there_is_no_empty_table_of_them(tmp_path: Path, shown: di
 def test_a_message_about_an_alarm_has_both_tiers_and_what_to_do(
     tmp_path: Path, told: list[tuple[str, str]], events: list[dict[str, Any]], flagged: int
 ) -> None:
-    run = make(tmp_path, flagged=flagged, budget=40, alarm=True, **LOOK)
+    run = make(tmp_path, flagged=flagged, budget=40, alarm=True, alarm_p=1e-6, **LOOK)
     for _ in range(2):
         tasks.sound.fn(configure.read(run), run)
     [(title, text)] = told

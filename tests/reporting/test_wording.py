@@ -228,3 +228,12 @@ def test_a_story_says_when_the_alarm_rang_and_what_its_rate_is_for() -> None:
 @pytest.mark.parametrize("metrics", [ringing(**RICH), ringing(flagged=14, **RICH), week(**QUIET)])
 def test_a_summary_says_how_many_once(metrics: Metrics) -> None:
     assert " ".join(wording.summary(metrics)).lower().count("of the 50 images that look most novel") == 1
+
+
+def test_a_batch_that_chance_seldom_makes_is_not_called_quiet_though_no_alarm_rings() -> None:
+    for unusual in (week(alarm_p=0.004), week(alarm_p=0.4, weeks=4, weeks_p=0.005)):
+        assert not wording.quiet(unusual)
+        assert "may be new: look at" in wording.title(unusual)
+        assert "No alarm yet" in wording.alarm(unusual)
+    assert wording.quiet(week(alarm_p=0.02))
+    assert wording.title(week(alarm_p=0.02)).startswith("No sign of a new class")
