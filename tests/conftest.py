@@ -2,7 +2,12 @@
 
 import os
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 # Before torch is imported anywhere: tests run side by side, and threads that share cores crawl.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -65,3 +70,41 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
     if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped in CI, where everything must run: {report.longrepr}"
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Messages, as (title, text)."""
+    from erd.integrations import notify
+
+    found: list[tuple[str, str]] = []
+    monkeypatch.setattr(notify, "send", lambda urls, title, text: found.append((title, text)))
+    return found
+
+
+# The review page, and reviewers who open it in a real browser. Imported here: most tests need neither.
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    import browsers
+
+    with browsers.chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., str]]:
+    """Serve a batch from this process; returns the page's address."""
+    from servers import review_pages
+
+    with review_pages() as start:
+        yield start
+
+
+@pytest.fixture
+def visit(browser: "Browser") -> "Iterator[Callable[..., Page]]":
+    import browsers
+
+    with browsers.reviewers(browser) as open_page:
+        yield open_page

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import browsers
 import pytest
 from batches_to_review import given, ids
 from playwright.sync_api import Browser, Dialog, Page, expect
-from servers import free_port, review_pages, wait_for_answer
+from servers import free_port, wait_for_answer
 
 from erd.base import files
 from erd.review import queue
@@ -24,28 +24,9 @@ Open = Callable[..., Page]
 pytestmark = browsers.NEEDED
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsers.chromium() as started:
-        yield started
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     return batches_to_review.make(tmp_path, inbox=tmp_path / "inbox")
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., str]]:
-    """Serve a batch from this process; returns the page's address."""
-    with review_pages() as start:
-        yield start
-
-
-@pytest.fixture
-def visit(browser: Browser) -> Iterator[Open]:
-    with browsers.reviewers(browser) as open_page:
-        yield open_page
 
 
 def saved(page: Page, count: int) -> None:

@@ -4,7 +4,7 @@ import io
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import batches_to_review
@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from batches_to_review import given, ids
 from PIL import Image
-from playwright.sync_api import Browser, Locator, Page, expect
-from servers import review_pages
+from playwright.sync_api import Locator, Page, expect
 
 from erd.review import queue
 from erd.runs.folder import RunDir
@@ -22,24 +21,6 @@ from erd.runs.folder import RunDir
 Open = Callable[..., Page]
 Serve = Callable[..., str]
 pytestmark = browsers.NEEDED
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsers.chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    with review_pages() as start:
-        yield start
-
-
-@pytest.fixture
-def visit(browser: Browser) -> Iterator[Open]:
-    with browsers.reviewers(browser) as open_page:
-        yield open_page
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from batches_to_review import make, most_novel
 
 from erd.cli import main
-from erd.integrations import mlflow_record, notify
+from erd.integrations import mlflow_record
 from erd.integrations.mlflow_record import Record
 from erd.integrations.registry import Registered
 from erd.runs import configure
@@ -28,14 +28,6 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         monkeypatch.setattr(
             artifacts, f"create_{kind}_artifact", lambda what, key, **more: found.update({key: (what, more)})
         )
-    return found
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Messages, as (title, text)."""
-    found: list[tuple[str, str]] = []
-    monkeypatch.setattr(notify, "send", lambda urls, title, text: found.append((title, text)))
     return found
 
 

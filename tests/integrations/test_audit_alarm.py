@@ -10,20 +10,12 @@ from batches_to_review import make
 
 from erd.base import files
 from erd.cli import main
-from erd.integrations import audit_alarm, notify
+from erd.integrations import audit_alarm
 from erd.reporting import history, report
 from erd.runs.answers import Answer, Answers
 from erd.runs.folder import RunDir
 
 QUIET: dict[str, Any] = {"flagged": 0, "alarm": False, "alarm_p": 0.4, "novel_share": None, "look_at_novel": 0.2}
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Messages, as (title, text)."""
-    found: list[tuple[str, str]] = []
-    monkeypatch.setattr(notify, "send", lambda urls, title, text: found.append((title, text)))
-    return found
 
 
 @pytest.fixture

@@ -72,6 +72,7 @@ def score(settings: Settings, run: RunDir) -> Done:
         train_labels = packed.read(run.seen(run.labeled, settings)).labels_of("train")
         weeks = 1 + len(files.load_facts(run.older)["batches"]) if older is not None else 1
 
+        # No defaults here and below: a cache takes a call that leaves one out for another one.
         @functools.cache  # in some modes the same known images serve twice
         def members(images: Path, part: str | None, fold: int | None) -> pd.DataFrame:
             return _scored(run, images, part, _without_fold(nets, fold), settings)
@@ -86,7 +87,7 @@ def score(settings: Settings, run: RunDir) -> Done:
                 return Space.of(_features(run, run.labeled, "train"), train_labels, others)
 
         @functools.cache
-        def seen(images: Path, part: str | None = None) -> Tensor:
+        def seen(images: Path, part: str | None) -> Tensor:
             """A set in the directions of the space, once for all folds."""
             with devices.threads(settings.pretrain.threads):
                 return space()(_features(run, images, part))
@@ -100,13 +101,13 @@ def score(settings: Settings, run: RunDir) -> Done:
             """With M, the images that the members of a fold have learned: those of the other folds or all, C where it
             was hidden among them, and earlier batches."""
             learned = learned_by(fold)
-            within = [seen(run.batch)[torch.from_numpy(learned)]]
+            within = [seen(run.batch, None)[torch.from_numpy(learned)]]
             values = [members(run.batch, None, fold)["disagreement"].to_numpy()[learned]]
             if settings.detect.calibration == "mixed":
                 within.append(seen(run.labeled, "calibration"))
                 values.append(members(run.labeled, "calibration", fold)["disagreement"].to_numpy())
             if older is not None:
-                within.append(seen(run.older))
+                within.append(seen(run.older, None))
                 found = _columns(run.older, None, _without_fold(nets, fold), settings, Ingested.read(run).classes)
                 values.append(found["disagreement"])
             with devices.threads(settings.pretrain.threads):
@@ -115,7 +116,7 @@ def score(settings: Settings, run: RunDir) -> Done:
                 )
 
         @functools.cache
-        def scored(images: Path, part: str | None = None, fold: int | None = None) -> pd.DataFrame:
+        def scored(images: Path, part: str | None, fold: int | None) -> pd.DataFrame:
             table = members(images, part, fold)
             if not joins:
                 return table.drop(columns="disagreement")
@@ -127,9 +128,9 @@ def score(settings: Settings, run: RunDir) -> Done:
             it."""
             if not joins or settings.detect.calibration != "crossfit" or (together and older is None):
                 return None
-            batch, whose = seen(run.batch), groups_of(run.batch)
+            batch, whose = seen(run.batch, None), groups_of(run.batch)
             if together:
-                batch = torch.cat([batch, seen(run.older)])
+                batch = torch.cat([batch, seen(run.older, None)])
                 whose = np.concatenate([whose, files.load_facts(run.older)["groups"]])
             held_out, known = seen(run.labeled, with_batch), joint(None).candidates.known
             groups = whose, groups_of(run.labeled, with_batch)
@@ -147,7 +148,7 @@ def score(settings: Settings, run: RunDir) -> Done:
         if joins:
             centres = joint(None).candidates.known.centres
             with devices.threads(settings.pretrain.threads):
-                moved = shift.bulk(seen(run.batch), seen(run.labeled, with_batch), centres, settings.seed)
+                moved = shift.bulk(seen(run.batch, None), seen(run.labeled, with_batch), centres, settings.seed)
         # What a fold's members learned they do not score alike; neighbours and candidates leave the image itself out.
         learned = [
             joint(fold).learned[: len(learned_by(fold))] if joins and fold is not None else None for fold, _ in folds
@@ -160,14 +161,15 @@ def score(settings: Settings, run: RunDir) -> Done:
             settings,
             level,
             decisions.Tested(p_alarm, tested(together=True), weeks),
-            scored(run.batch)["score"].to_numpy(),
+            scored(run.batch, None, None)["score"].to_numpy(),
         )
         # People see the score by all folds, which knows more of the batch; p-values and flags are those of the folds.
-        batch = scored(run.batch).copy()
+        batch = scored(run.batch, None, None).copy()
         batch.insert(2, "p_value", decision.p_value)
         batch.insert(3, "flagged", decision.flagged)
         batch["wrong_at_most"] = decision.wrong_at_most
-        validation, clean, holdout = scored(run.labeled, "val"), scored(run.labeled, with_new), scored(run.holdout)
+        validation, clean = (scored(run.labeled, part, None) for part in ("val", with_new))
+        holdout = scored(run.holdout, None, None)
         known, values = clean["score"].to_numpy(), holdout["score"].to_numpy()
         holdout.insert(2, "p_value", flags.p_values(values, known))
         holdout.insert(3, "flagged", decisions.flag(values, known, settings))
