@@ -30,10 +30,13 @@ from torch import Tensor
 from erd.statistics import candidates
 from erd.statistics.candidates import Known
 
-ENOUGH = 20
+ENOUGH = 10
 DRAWS = 2_499  # the smallest p-value is 1/2,500: less than half of 5% a year spent weekly
 MOST_IMAGES = 4_000  # of the batch, and half as many of C, drawn at random where there are more: a draw is some 20 ms
-BEGINNINGS, ROUNDS = 60, 6  # less than for scores: thousands of them are asked for
+# Less than for scores: thousands of them are asked for. One in 100 images is a beginning, at least 15: the more images,
+# the more kinds of odd ones. Of those that are furthest ahead most are neighbours and grow into the same candidate, so
+# one of them is enough, of some six.
+A_BEGINNING, FEWEST, AHEAD, ROUNDS = 100, 15, 6, 4
 NEIGHBOURS = 60  # of an image among batch and C, of which those in a random batch are its neighbours there
 NEAREST = 10
 
@@ -68,8 +71,9 @@ class _Pool:
         here &= here.cumsum(1) <= NEAREST
         near = (self.cosines[rows] * here).sum(1) / here.sum(1).clamp_min(1)
         seen, like = self.seen[rows], self.like[rows]
-        first = (near - like).topk(min(BEGINNINGS, len(rows))).indices
-        grown = candidates.grown(seen, like, first, ROUNDS)
+        beginnings = max(FEWEST, len(rows) // A_BEGINNING)
+        ahead = (near - like).topk(min(AHEAD * beginnings, len(rows))).indices
+        grown = candidates.grown(seen, like, ahead[self._apart(rows[ahead])[:beginnings]], ROUNDS)
         left = ~inside
         others = torch.cat([self.known.train, self.seen[left]])
         elsewhere = torch.sigmoid(
@@ -77,6 +81,13 @@ class _Pool:
         )
         expected = elsewhere.sum(1) * (len(rows) / len(others)) + 1
         return float(candidates.excess(grown.belongs.sum(1), expected).max())
+
+
+    def _apart(self, rows: Tensor) -> Tensor:
+        """Places of those that none before them has as a neighbour."""
+        near = self.neighbours[rows, :NEAREST]
+        has = (near[:, :, None] == rows).any(1).triu(1)
+        return torch.nonzero(~has.any(0))[:, 0]
 
 
 Groups = tuple[np.ndarray, np.ndarray]  # whose image each of the batch is, and of C
