@@ -82,7 +82,6 @@ class _Pool:
         expected = elsewhere.sum(1) * (len(rows) / len(others)) + 1
         return float(candidates.excess(grown.belongs.sum(1), expected).max())
 
-
     def _apart(self, rows: Tensor) -> Tensor:
         """Places of those that none before them has as a neighbour."""
         near = self.neighbours[rows, :NEAREST]
