@@ -72,10 +72,12 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     folder = folder_of(arguments)
     if not folder.batch.exists():
         raise UserError(f"there is no batch '{arguments.batch}' in {folder.root.parent}")
+    # First what the answers alone say: where a file of the run is damaged, the library is still as it was.
+    if folder.answers.exists():
+        audit_alarm.sound(folder)
+        history.keep(folder)
     done = incorporate.take_back(folder) if arguments.undo else incorporate.incorporate(folder)
     data_hash = dvc.track_library()
-    audit_alarm.sound(folder)
-    history.keep(folder)
     if folder.tracked.exists() and mlflow_runs.send_review(folder):
         mlflow_year.send(folder.root.parent, configure.read(folder).stream)
     page = history.write(folder.root.parent)

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from erd.base import files, progress
+from erd.base import progress
 from erd.base.errors import UserError
 from erd.base.seeds import derive
 from erd.data import collect, library
 from erd.data.library import Library
 from erd.data.sources import Images
-from erd.runs import alarm_ledger
+from erd.runs import alarm_ledger, results
 from erd.runs.answers import Answer, Answers, audit_rows, now
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Ingested, Week
@@ -140,7 +140,7 @@ def _weekly(settings: Settings, place: Path, inbox: Path, week: str) -> Settings
 
 
 def _told(run: RunDir, week: str, truth: dict[str, str], new: str, verdict: Verdict, labeled: int) -> Week:
-    scores = files.load_table(run.scores)
+    scores = results.scores(run)
     learned = set(Ingested.read(run).classes)
     true = scores["id"].map(truth)
     novel, right = ~true.isin(learned), true == scores["predicted"]
@@ -166,7 +166,7 @@ def _told(run: RunDir, week: str, truth: dict[str, str], new: str, verdict: Verd
 def _answer(run: RunDir, truth: dict[str, str], verdict: Verdict, settings: Settings) -> None:
     """The expert, who is always right: looks at all that is flagged, at the audit, and after an alarm also down the
     list as far as the estimated share of novel images goes."""
-    scores = files.load_table(run.scores).sort_values("score", ascending=False, kind="stable")
+    scores = results.scores(run).sort_values("score", ascending=False, kind="stable")
     look = max(verdict.flagged, int(np.ceil((verdict.novel_share or 0) * len(scores))))
     audit = (
         scores["id"].sort_index().iloc[audit_rows(len(scores), settings.review.audit, settings.seed, run.batch_name)]

@@ -44,10 +44,10 @@ def test_a_failure_while_writing_keeps_the_former_file_and_leaves_nothing_behind
     tmp_path: Path, failure: type[BaseException]
 ) -> None:
     path = tmp_path / "result.json"
-    files.save_json(path, "former")
+    files.save_json(path, ["former"])
     with pytest.raises(failure), files.replacing(path) as draft:
         _write_and_fail(draft, failure)
-    assert files.load_json(path) == "former"
+    assert files.load_json(path, list) == ["former"]
     assert list(tmp_path.iterdir()) == [path]
 
 
