@@ -15,7 +15,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from erd.base.errors import RunError, UserError, why
+from erd.base.errors import RunError, UserError, is_out_of_memory, why
 
 log = logging.getLogger("erd")
 CURE = "delete it and run again"
@@ -66,11 +66,13 @@ def save_json(path: Path, value: Any) -> None:
 def understood(path: Path, cure: str = CURE) -> Iterator[None]:
     try:
         yield
-    except (UserError, MemoryError):
+    except UserError:
         raise
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RunError(f"{path} is missing; run the stage that writes it first") from error
     except Exception as error:  # pyarrow, safetensors and torch have many kinds
+        if is_out_of_memory(error):
+            raise
         raise RunError(f"{path} cannot be read ({_what(error)}); {cure}") from error
 
 
@@ -163,7 +165,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with understood(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

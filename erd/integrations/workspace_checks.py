@@ -178,7 +178,11 @@ def _clock() -> Iterator[str]:
 def _ports() -> Iterator[str]:
     """Ports that `make up` wants and another program has."""
     for name, (variable, usual, health) in PORTS.items():
-        port = int(os.environ.get(variable) or usual)
+        asked = os.environ.get(variable) or usual
+        if not (asked.isascii() and asked.isdigit() and 0 < int(asked[:6]) < 1 << 16):
+            yield f"{variable} is '{asked}', and a port is a number from 1 to 65535: correct it or unset it"
+            continue
+        port = int(asked)
         with socket.socket() as probe:
             probe.settimeout(1)
             if probe.connect_ex(("127.0.0.1", port)):

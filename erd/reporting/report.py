@@ -33,7 +33,8 @@ FIGURES = {  # for the engineer
 
 def write(run: RunDir) -> Path:
     metrics, settings = Metrics.read(run), configure.read(run)
-    aside = pd.read_csv(run.quarantine)
+    with files.understood(run.quarantine):
+        aside = pd.read_csv(run.quarantine)
     shown = tiers.shown(run)
     learned = ClassAccuracy.read(run)
     groups, noticed = _groups(run, settings), wording.noticed(run)

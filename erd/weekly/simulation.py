@@ -33,6 +33,7 @@ from erd.weekly import chain, incorporate
 QUIET = 2 / 8  # of the weeks have nothing new
 GROWTH = (0.04, 0.1, 0.2, 0.3)  # share of the new class in the weeks after; it stays at the last
 LABELED = 0.6  # of the known images are labelled when the story begins, the others come in week by week
+MOST_WEEKS = 1040  # twenty years
 LEAST = 20  # known images a week: with fewer the alarm has nothing to go by
 
 
@@ -40,8 +41,7 @@ def simulate(
     settings: Settings, weeks: int, workspace: Path, on_week: Callable[[Week], None] = lambda week: None
 ) -> list[Week]:
     """Live through the weeks in an empty `workspace`, on the images of the settings' scenario."""
-    if weeks < 2:
-        raise UserError(f"--weeks is {weeks}; a story takes two or more")
+    check_weeks(weeks)
     images, names, new = _images(settings)
     rng = np.random.default_rng(derive(settings.seed, "simulation"))
     shares = _shares(weeks)
@@ -71,6 +71,11 @@ def simulate(
         _answer(run, truth, verdict, weekly)
         incorporate.incorporate(run, place)
     return told
+
+
+def check_weeks(weeks: int) -> None:
+    if not 2 <= weeks <= MOST_WEEKS:
+        raise UserError(f"--weeks is {weeks}; a story takes two or more, and {MOST_WEEKS:,} at most")
 
 
 def _images(settings: Settings) -> tuple[Images, tuple[str, ...], int]:

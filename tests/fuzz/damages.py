@@ -13,10 +13,10 @@ import safetensors.numpy
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-TEXTS = ("", "null", "[]", "{}", "3", '"text"', "[1, 2", "\x00\x01", "NaN", "[" * 100_000, "9" * 5000, '{"a": {}}', "\n",
-         "<html></html>", "[null]", "[[]]", "{}\n{}\n")  # fmt: skip
-VALUES = (None, [], {}, "text", "", -1, 0, 10**30, 1e308, float("nan"), True, "\ud800", "a\x00b", "x" * 100_000, [[]],
-          {"a": 1}, "../..", [1, "two"])  # fmt: skip
+TEXTS = ("", "null", "[]", "{}", "3", '"text"', "[1, 2", "\x00\x01", "NaN", "[" * 100_000, "9" * 5000, '{"a": {}}',
+         "\n", "<html></html>", "[null]", "[[]]", "{}\n{}\n")  # fmt: skip
+VALUES: tuple[Any, ...] = (None, [], {}, "text", "", -1, 0, 10**30, 1e308, float("nan"), True, "\ud800", "a\x00b",
+                           "x" * 100_000, [[]], {"a": 1}, "../..", [1, "two"])  # fmt: skip
 Damage = Callable[[Path], None]
 
 
@@ -57,7 +57,8 @@ def _away(draw: DrawFn) -> tuple[str, Damage]:
         path.unlink()
         path.mkdir()
 
-    return draw(st.sampled_from([("is gone", Path.unlink), ("is a folder", folder)]))
+    ways: list[tuple[str, Damage]] = [("is gone", lambda path: path.unlink()), ("is a folder", folder)]
+    return draw(st.sampled_from(ways))
 
 
 def _json(draw: DrawFn) -> tuple[str, Damage]:
@@ -99,7 +100,8 @@ def _table(draw: DrawFn) -> tuple[str, Damage]:
 
 
 def _tensors(draw: DrawFn) -> tuple[str, Damage]:
-    number, what = draw(st.integers(0, 20)), draw(st.sampled_from(["gone", "half", "flat", "facts", "facts", "no facts"]))
+    number = draw(st.integers(0, 20))
+    what = draw(st.sampled_from(["gone", "half", "flat", "facts", "facts", "no facts"]))
     value = draw(st.sampled_from((*VALUES, ...)))
 
     def change(path: Path) -> None:
@@ -110,8 +112,9 @@ def _tensors(draw: DrawFn) -> tuple[str, Damage]:
         if what == "facts":
             said = _changed(said, number, value)
         elif tensors:
-            tensors |= {"half": {name: tensors[name][: len(tensors[name]) // 2] if tensors[name].ndim else tensors[name]},
-                        "flat": {name: tensors[name].reshape(-1)}}.get(what, {})  # fmt: skip
+            flat = tensors[name].reshape(-1)
+            half = tensors[name][: len(tensors[name]) // 2] if tensors[name].ndim else flat
+            tensors |= {"half": {name: half}, "flat": {name: flat}}.get(what, {})
             if what == "gone":
                 del tensors[name]
         facts = {} if what == "no facts" else {"metadata": {"erd": json.dumps(said)}}
