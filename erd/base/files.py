@@ -101,7 +101,7 @@ def load_table(path: Path, needed: Kinds = ANYTHING, cure: str = CURE) -> pd.Dat
             if name not in table:
                 raise ValueError(f"it has no column {name}")
             if len(table) and (table[name].isna().any() or not IS_COLUMN_OF[kind](table[name])):
-                raise ValueError(f"its column {name} does not hold {WORDS[kind]} alone")
+                raise ValueError(f"its column {name} is no {WORDS[kind]} in all rows")
         return table
 
 

@@ -73,7 +73,7 @@ def _unforeseen(error: Exception) -> str:
     if is_out_of_memory(error):
         return NO_MEMORY
     if isinstance(error, OSError) and error.errno and error.filename is not None:
-        return f"{os.strerror(error.errno).lower()}: {ascii(str(error.filename))}; check path, space and rights"
+        return f"{os.strerror(error.errno).lower()}: {str(error.filename)!a}; check path, space and rights"
     place = traceback.extract_tb(error.__traceback__)[-1]
     return (
         f"this is a fault of erd: {type(error).__name__} in {Path(place.filename).name}, line {place.lineno} "
