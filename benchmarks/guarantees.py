@@ -143,7 +143,7 @@ def repetition(job: Job) -> list[dict[str, Any]]:
                 run = RunDir(place / "runs" / f"{scenario}-{seed}-{share:g}-{mode}")
                 results = measured(settings, run)
                 files.save_json(kept, [{"scenario": scenario, "seed": seed, "share": share, **row} for row in results])
-            found += files.load_json(kept)
+            found += files.load_json(kept, list)
     for folder in (place / "runs").glob(f"{scenario}-{seed}-*"):
         shutil.rmtree(folder, ignore_errors=True)
     return found

@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from erd.base import files
 from erd.base.errors import UserError
 from erd.bench import detectors
 from erd.bench.cells import hand_out
@@ -29,7 +28,7 @@ from erd.bench.encoded import as_seen
 from erd.bench.plan import Place
 from erd.data import packed
 from erd.data.packed import Rows
-from erd.runs import configure
+from erd.runs import configure, results
 from erd.runs.answers import Answer, Answers
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Ingested, Metrics
@@ -63,7 +62,7 @@ class Fitted:
     @cached_property
     def scores(self) -> pd.DataFrame:
         """A row an image of the batch: id, score, p_value, flagged, predicted, …"""
-        return files.load_table(self.run.scores)
+        return results.scores(self.run)
 
     @property
     def verdict(self) -> Verdict:
@@ -191,7 +190,7 @@ class FinishedRun:
     @cached_property
     def scores(self) -> pd.DataFrame:
         """A row an image of the batch, as it came."""
-        return files.load_table(self.run.scores)
+        return results.scores(self.run)
 
     @property
     def flagged(self) -> pd.DataFrame:

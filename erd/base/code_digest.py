@@ -22,6 +22,7 @@ PLUMBING = (
     "erd.base.locks",
     "erd.base.processes",
     "erd.base.progress",
+    "erd.base.records",
     "erd.base.version",
     "erd.base.code_digest",
     "erd.runs.stage_records",

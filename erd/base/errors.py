@@ -34,6 +34,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"known are {', '.join(known[:12])}{', …' if len(known) > 12 else ''}"
 
 
+def shortened(text: str, most: int = 600) -> str:
+    """On one line, and its middle left out where it is endless: what is wrong stands first, what to do last."""
+    line = " ".join(text.split()) if "\n" in text else text
+    return line if len(line) <= most else f"{line[: most - 200]} … {line[-190:]}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """In Python's words, or in torch's for a processor or a GPU."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in ("allocate memory", "out of memory"))
+    )
+
+
 def why(error: BaseException) -> str:
     """A library's own reason, on one line and not too long for a sentence."""
     text = " ".join(str(error).split())

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,18 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from erd.base.errors import RunError, why
+from erd.base.errors import RunError, UserError, is_out_of_memory, why
 
 log = logging.getLogger("erd")
+CURE = "delete it and run again"
+Kinds = Mapping[str, type]
+ANYTHING: Kinds = {}
+WORDS = {dict: "object", list: "list", str: "text", float: "number", int: "whole number", bool: "yes or no"}
+IS_COLUMN_OF: dict[type, Callable[[pd.Series], bool]] = {
+    str: pd.api.types.is_string_dtype,
+    float: lambda column: pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column),
+    bool: pd.api.types.is_bool_dtype,
+}
 
 
 @contextmanager
@@ -47,33 +56,95 @@ def save_json(path: Path, value: Any) -> None:
         draft.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def load_json(path: Path) -> Any:
+# ---------------------------------------------------------------------------------------------------- to read
+#
+# A file may be cut off, overwritten, or of another version. Every read goes through `understood`, and so does what is
+# made of the content where that may go wrong: then there is one sentence, which names the file.
+
+
+@contextmanager
+def understood(path: Path, cure: str = CURE) -> Iterator[None]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{path} is missing; run the stage that writes it first") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{path} cannot be read ({why(error)}); delete it and run again") from error
+        yield
+    except UserError:
+        raise
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RunError(f"{path} is missing; run the stage that writes it first") from error
+    except Exception as error:  # pyarrow, safetensors and torch have many kinds
+        if is_out_of_memory(error):
+            raise
+        raise RunError(f"{path} cannot be read ({_what(error)}); {cure}") from error
 
 
-def load_json_if_whole(path: Path) -> Any | None:
+def load_json(path: Path, kind: type[Any] = dict, needed: Kinds = ANYTHING) -> Any:
+    """What the file holds, an object or a list; `needed` are values that an object must have."""
+    with understood(path):
+        return _checked(_json(path), kind, needed)
+
+
+def load_json_if_whole(path: Path, kind: type[Any] = dict) -> Any | None:
     """None where it is not there, or cut off by a crash: such a record is no record, and a word is said of it."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        log.warning("note: %s is passed over: %s", path, why(error))
+        return load_json(path, kind)
+    except UserError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return None
+        log.warning("note: %s is passed over: %s", path, why(error.__cause__ or error))
         return None
 
 
-def load_table(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(path)
-    except FileNotFoundError:
-        raise RunError(f"{path} is missing; run the stage that writes it first") from None
-    except Exception as error:  # pyarrow has many kinds
-        raise RunError(f"{path} cannot be read ({why(error)}); delete it and run again") from error
+def load_table(path: Path, needed: Kinds = ANYTHING, cure: str = CURE) -> pd.DataFrame:
+    """`needed` are columns, and what they hold: str, float or bool. One that holds nothing may be of any kind."""
+    with understood(path, cure):
+        table = pd.read_parquet(path)
+        for name, kind in needed.items():
+            if name not in table:
+                raise ValueError(f"it has no column {name}")
+            if len(table) and (table[name].isna().any() or not IS_COLUMN_OF[kind](table[name])):
+                raise ValueError(f"its column {name} is no {WORDS[kind]} in all rows")
+        return table
+
+
+def load_tensors(path: Path, *needed: str, cure: str = CURE) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors, memory-mapped, of which some must be there, and the facts."""
+    with understood(path, cure), safetensors.safe_open(path, framework="pt") as file:
+        facts = _checked(json.loads((file.metadata() or {}).get("erd", "{}")), dict)
+        if missing := [name for name in needed if name not in file.keys()]:  # noqa: SIM118
+            raise ValueError(f"it has no {missing[0]}")
+        names = file.keys()
+        return {name: file.get_tensor(name) for name in names}, facts
+
+
+def load_facts(path: Path, needed: Kinds = ANYTHING) -> dict[str, Any]:
+    """The facts alone; the tensors are mapped, not read."""
+    with understood(path):
+        return _checked(load_tensors(path)[1], dict, needed)
+
+
+def _json(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    found = json.loads(text)
+    if "\\ud" in text:  # half a character can be escaped in JSON, and then be written nowhere
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def _checked(found: Any, kind: type[Any], needed: Kinds = ANYTHING) -> Any:
+    if not isinstance(found, kind):
+        raise TypeError(f"it holds no {WORDS[kind]}")
+    for name, of in needed.items():
+        if name not in found:
+            raise ValueError(f"it does not say {name}")
+        if not isinstance(found[name], (int, float) if of is float else of):
+            raise TypeError(f"its {name} is no {WORDS[of]}")
+    return found
+
+
+def _what(error: Exception) -> str:
+    return f"there is no {error}" if isinstance(error, KeyError) else why(error)
+
+
+# ---------------------------------------------------------------------------------------------------- to write
 
 
 def save_table(path: Path, table: pd.DataFrame) -> None:
@@ -88,31 +159,13 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
         safetensors.torch.save_file(whole, draft, metadata={"erd": json.dumps(facts)})
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, memory-mapped, and the facts."""
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            names = file.keys()
-            return {name: file.get_tensor(name) for name in names}, json.loads(header.get("erd", "{}"))
-    except FileNotFoundError:
-        raise RunError(f"{path} is missing; run the stage that writes it first") from None
-    except (OSError, safetensors.SafetensorError, json.JSONDecodeError) as error:
-        raise RunError(f"{path} cannot be read ({error}); delete it and run again") from error
-
-
-def load_facts(path: Path) -> dict[str, Any]:
-    """The facts alone; the tensors are mapped, not read."""
-    return load_tensors(path)[1]
-
-
 def copy(source: Path, target: Path) -> None:
     with replacing(target) as draft:
         shutil.copyfile(source, draft)
 
 
 def sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with understood(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

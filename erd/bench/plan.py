@@ -25,6 +25,7 @@ from erd.settings import families
 from erd.settings.scenarios import SIZES
 from erd.settings.schema import Settings, load
 
+MOST_SEEDS = 1000
 ROOT = Path("bench")
 # The images are dealt as in the paper: no calibration set, since nothing is flagged here. The batch is the row's.
 AS_IN_THE_PAPER = ("detect.calibration=paper", "data.batch=null", "data.inbox=null")
@@ -116,8 +117,8 @@ def of(scenarios: Iterable[str] = (), methods: Iterable[str] = (), seeds: int = 
 
 def with_seeds(scenarios: Iterable[str], seeds: int, asked: Asked) -> list[tuple[str, int]]:
     """Each scenario, those of a group one by one and none twice, with each seed."""
-    if seeds < 1:
-        raise UserError(f"the bench needs one seed or more, not {seeds}")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise UserError(f"the bench takes 1 to {MOST_SEEDS:,} seeds, not {seeds}")
     if any(text.partition("=")[0].strip() == "seed" for text in asked.overrides):
         raise UserError("the bench takes the seeds 0, 1, …; say how many with --seeds, not with --set seed")
     names = dict.fromkeys(name for scenario in scenarios for name in families.expand(scenario))

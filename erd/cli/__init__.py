@@ -9,10 +9,14 @@ import argparse
 import contextlib
 import json
 import logging
+import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
 
-from erd.base.errors import UserError
+from erd.base.errors import UserError, is_out_of_memory, shortened, why
 from erd.base.version import VERSION
 from erd.cli import bench, completion, experts, labelled, machine, status, weekly
 from erd.cli.arguments import Command, Commands
@@ -33,6 +37,12 @@ an example, own images from files to a learned new class:
   erd incorporate --batch 2026-W46              the classifier learns it with the next run
 
 `erd COMMAND --help` tells the options of one."""
+SHOW_ALL = "ERD_TRACEBACK"
+LONGEST = 2000  # characters of a logged message: some list files
+NO_MEMORY = (
+    "there is not enough memory: smaller images (data.image_size, data.largest), a smaller batch_size or fewer at once "
+    "(run.workers) take less"
+)
 log = logging.getLogger("erd")
 
 
@@ -43,18 +53,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _without_bars() if arguments.quiet else contextlib.nullcontext():
             result = arguments.command(arguments)
     except UserError as error:
-        print(f"erd: {error}", file=sys.stderr)
+        print(f"erd: {shortened(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("erd: stopped; run the same command again to go on where it was", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if os.environ.get(SHOW_ALL):
+            raise
+        print(f"erd: {shortened(_unforeseen(error))}", file=sys.stderr)
         return 1
     if arguments.json:
         print(json.dumps(result))
     return 0
 
 
+def _unforeseen(error: Exception) -> str:
+    """What nobody has thought of, said as briefly as what somebody has."""
+    if is_out_of_memory(error):
+        return NO_MEMORY
+    if isinstance(error, OSError) and error.errno and error.filename is not None:
+        return f"{os.strerror(error.errno).lower()}: {str(error.filename)!a}; check path, space and rights"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"this is a fault of erd: {type(error).__name__} in {Path(place.filename).name}, line {place.lineno} "
+        f"({why(error)}); `erd doctor` finds damaged files, and {SHOW_ALL}=1 before the command shows all for a report"
+    )
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(shortened(message))
+
+
 def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(
+    whole = Parser(
         prog="erd",
         usage="erd COMMAND [options]",
         description="A weekly novelty watch for image classifiers.",
@@ -98,8 +131,16 @@ def _log_to_stderr(*, quiet: bool) -> None:
     handler.addFilter(lambda record: record.name.partition(".")[0] not in PREFECT)
     if quiet:
         handler.addFilter(_is_trouble)
+    handler.addFilter(_is_short)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, format="%(message)s", force=True)
     log.setLevel(logging.INFO)
+
+
+def _is_short(record: logging.LogRecord) -> bool:
+    """It is afterwards: a message that repeats what it was given does so in part."""
+    if len(text := record.getMessage()) > LONGEST:
+        record.msg, record.args = shortened(text, LONGEST), ()
+    return True
 
 
 def _is_trouble(record: logging.LogRecord) -> bool:

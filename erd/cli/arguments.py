@@ -61,6 +61,13 @@ def folder_of(arguments: argparse.Namespace) -> "RunDir":
     return RunDir.of(Settings().override({"data.batch": arguments.batch}, "--batch"))
 
 
+def port(text: str) -> int:
+    """For a parser: 0 is any that is free."""
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, not '{text}'")
+    return int(text)
+
+
 def print_table(rows: Sequence[dict[str, Any]]) -> None:
     """Rows as aligned text."""
     lines = [list(rows[0])] + [["–" if value is None else str(value) for value in row.values()] for row in rows]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from erd.base.errors import UserError
-from erd.cli.arguments import NewCommand, folder_of, print_table, short, with_example
+from erd.cli.arguments import NewCommand, folder_of, port, print_table, short, with_example
 
 # Columns of the printed history.
 COLUMNS = ("batch", "images", "alarm_p", "flagged", "flags_reviewed", "flag_precision", "looked_at", "looked_novel",
@@ -20,7 +20,9 @@ def add(command: NewCommand) -> None:
     look.add_argument(
         "--host", metavar="H", default="127.0.0.1", help="beyond this machine it takes a token (default: %(default)s)"
     )
-    look.add_argument("--port", metavar="P", type=int, default=8600, help="0 = any that is free (default: %(default)s)")
+    look.add_argument(
+        "--port", metavar="P", type=port, default=8600, help="0 = any that is free (default: %(default)s)"
+    )
     files = look.add_mutually_exclusive_group()
     files.add_argument("--export", metavar="FILE", help="write the answers to a .csv, or a .json for Label Studio")
     files.add_argument("--import", metavar="FILE", dest="take_in", help="take in the answers of such a file")
@@ -64,6 +66,7 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     """What experts said about a batch, into the library; or out of it again."""
     from dataclasses import asdict
 
+    from erd.data import library
     from erd.integrations import audit_alarm, dvc, mlflow_runs, mlflow_year
     from erd.reporting import history
     from erd.runs import configure
@@ -72,10 +75,13 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     folder = folder_of(arguments)
     if not folder.batch.exists():
         raise UserError(f"there is no batch '{arguments.batch}' in {folder.root.parent}")
+    library.read()
+    # First what the answers alone say: where a file of the run is damaged, the library is still as it was.
+    if folder.answers.exists():
+        audit_alarm.sound(folder)
+        history.keep(folder)
     done = incorporate.take_back(folder) if arguments.undo else incorporate.incorporate(folder)
     data_hash = dvc.track_library()
-    audit_alarm.sound(folder)
-    history.keep(folder)
     if folder.tracked.exists() and mlflow_runs.send_review(folder):
         mlflow_year.send(folder.root.parent, configure.read(folder).stream)
     page = history.write(folder.root.parent)

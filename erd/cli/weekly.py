@@ -101,11 +101,10 @@ def stage(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--label is for the stage finetune, not for {name}")
     if arguments.label is not None:
         # No lock: several labels may be fine-tuned at once, each writes files of its own.
-        configure.keep_again(settings, folder)
-        done = _finetune_one(arguments.label, settings, folder)
+        with configure.kept_again(settings, folder):
+            done = _finetune_one(arguments.label, settings, folder)
     else:
-        with alone_in(folder.root):
-            configure.keep_again(settings, folder)
+        with alone_in(folder.root), configure.kept_again(settings, folder):
             done = chain.run(chain.BY_NAME[name], settings, folder)
     written = [path.as_posix() for item in done for path in item.outputs]
     if not arguments.json:
@@ -136,6 +135,7 @@ def simulate(arguments: argparse.Namespace) -> dict[str, Any]:
     from erd.runs import results
     from erd.weekly import simulation
 
+    simulation.check_weeks(arguments.weeks)
     settings = settings_of(arguments)
     year = settings.alarm.looks
     if not any(text.startswith("alarm.looks") for text in arguments.set):

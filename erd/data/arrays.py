@@ -38,7 +38,10 @@ def read_array(archive: NpzFile, key: str, file: Path) -> np.ndarray:
     if key not in archive.files:
         raise RunError(f"{file} has no array '{key}': add it (found: {', '.join(archive.files) or 'none'})")
     try:
-        return archive[key]
+        found = archive[key]
+        if found.dtype.kind == "U":
+            "".join(found.ravel().tolist()).encode()  # half a character could be written to no table
+        return found
     except Exception as error:
         if "allow_pickle" in str(error):
             remedy = "save numbers or strings instead, e.g. numpy.array(list_of_names, dtype=str)"

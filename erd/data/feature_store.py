@@ -90,9 +90,11 @@ class Store:
         where: list[np.ndarray] = []
         for path in sorted(self.folder.glob("*.safetensors")):
             try:
-                tensors, _ = files.load_tensors(path)
+                tensors, _ = files.load_tensors(path, "features", "hashes")
                 features, codes = tensors["features"], tensors["hashes"]
-            except (RunError, KeyError):
+                if features.ndim != 2 or tuple(codes.shape) != (len(features), HASH.itemsize):
+                    raise RunError(f"{path} is no file of features")
+            except RunError:
                 path.unlink(missing_ok=True)
                 continue
             known.append(np.frombuffer(codes.numpy().tobytes(), HASH))

@@ -8,6 +8,7 @@ Who has changed them puts both (`files_of`) under DVC, so that every state of th
 """
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from erd.base import files
 from erd.base.errors import RunError, UserError
@@ -27,7 +29,9 @@ from erd.data.sources.base import Source
 
 PLACE = Path("library")
 # `original` is the file that an image of a review came from, "" where there is none: it may be wanted larger one day.
+CURE = "get it again with `dvc checkout`, or move the folder away and `erd ingest --labeled DIR` the images again"
 COLUMNS = ("id", "sha256", "label", "group", "acquired_at", "audited", "batch", "original")
+KINDS = dict.fromkeys(COLUMNS[:-1], str) | {"audited": bool}  # earlier versions had no originals
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +92,22 @@ def exists(place: Path = PLACE) -> bool:
 def read(place: Path = PLACE) -> Library:
     if not exists(place):
         raise UserError(f"there are no labelled images in {place}: take some in with `erd ingest --labeled DIR`")
-    tensors, facts = files.load_tensors(packed(place))
+    tensors, facts = files.load_tensors(packed(place), "images", cure=CURE)
+    with files.understood(packed(place), CURE):
+        if (shape := tuple(tensors["images"].shape))[1:2] != shape[2:3] or len(shape) not in (3, 4):
+            raise ValueError(f"images of shape {shape}")
     _finish_saving(place, facts)
-    rows = files.load_table(manifest(place))
+    rows = table_of(place)
     if len(rows) != len(tensors["images"]) or facts.get("table", files.sha256(manifest(place))) != files.sha256(
         manifest(place)
     ):
-        raise RunError(f"{place} is half written or mixed up: get it again with `dvc checkout`, or take the images in")
-    rows = rows.reindex(columns=list(COLUMNS), fill_value="")  # earlier versions had fewer
+        raise RunError(f"{place} is half written or mixed up: {CURE}")
+    rows = rows.reindex(columns=list(COLUMNS), fill_value="")
     return Library(Pixels.of(tensors["images"].numpy(), facts.get("table", "")), rows)
+
+
+def table_of(place: Path) -> pd.DataFrame:
+    return files.load_table(manifest(place), KINDS, CURE)
 
 
 def save(library: Library, place: Path = PLACE) -> None:
@@ -262,29 +273,41 @@ class Held(NamedTuple):
     batches: list[str]  # whose answers are left out, until they are given anew
 
 
+_HELD = TypeAdapter(Held)
+
+
 def held(place: Path, net: str) -> Held:
     """By a classifier with such a net: another may do better, and tries by itself."""
-    found = files.load_json_if_whole(_held(place)) or {}
-    mine = found.get(net, {})
-    return Held(dict(mine.get("classes", {})), list(mine.get("batches", [])))
+    return _every_held(place).get(net, Held({}, []))
 
 
 def hold(place: Path, net: str, more: Held) -> None:
-    found, known = files.load_json_if_whole(_held(place)) or {}, held(place, net)
+    known = held(place, net)
     now = Held(known.classes | more.classes, sorted({*known.batches, *more.batches}))
-    files.save_json(_held(place), found | {net: now._asdict()})
+    _save_held(place, _every_held(place) | {net: now})
 
 
 def release(place: Path, classes: Collection[str], batch: str) -> None:
     """They are tried again: some of their images were taken out, or the answers were given anew."""
-    found = files.load_json_if_whole(_held(place)) or {}
-    for net, known in found.items():
-        found[net] = {
-            "classes": {name: count for name, count in known["classes"].items() if name not in classes},
-            "batches": [name for name in known["batches"] if name != batch],
-        }
-    if found:
-        files.save_json(_held(place), found)
+    if found := _every_held(place):
+        _save_held(place, {
+            net: Held({name: count for name, count in known.classes.items() if name not in classes},
+                      [name for name in known.batches if name != batch])
+            for net, known in found.items()
+        })  # fmt: skip
+
+
+def _every_held(place: Path) -> dict[str, Held]:
+    """By net. What cannot be read is none: it is found out again."""
+    found = {}
+    for net, known in (files.load_json_if_whole(_held(place)) or {}).items():
+        with suppress(ValidationError):
+            found[net] = _HELD.validate_python(known)
+    return found
+
+
+def _save_held(place: Path, held: Mapping[str, Held]) -> None:
+    files.save_json(_held(place), {net: known._asdict() for net, known in held.items()})
 
 
 def _held(place: Path) -> Path:

@@ -129,25 +129,52 @@ def _write(
     truth: np.ndarray | None,
     columns: Mapping[str, np.ndarray],
 ) -> Path:
-    table: dict[str, np.ndarray] = {"id": images.ids, "group": images.groups}
+    rows: dict[str, np.ndarray] = {"id": images.ids, "group": images.groups}
     if classes is not None and part is not None:
         tensors |= {"labels": torch.from_numpy(images.labels), "part": torch.from_numpy(part.astype(np.int8))}
-        table |= {"label": np.array(classes)[images.labels], "part": np.array(PARTS)[part]}
+        rows |= {"label": np.array(classes)[images.labels], "part": np.array(PARTS)[part]}
     if truth is not None:
-        table["truth"] = truth
-    table |= columns
+        rows["truth"] = truth
+    rows |= columns
     files.save_tensors(path, tensors, ({"classes": classes} if classes else {}) | dict(facts))
-    files.save_table(manifest(path), pd.DataFrame(table))
+    files.save_table(manifest(path), pd.DataFrame(rows))
     return path
 
 
 def read(path: Path) -> Packed:
     tensors, facts = files.load_tensors(path)
-    labels, part = tensors.get("labels"), tensors.get("part")
-    if "rows" not in tensors:
-        return Packed(tensors["images"], labels, part, facts)
-    images, index = _in_library(path, tensors["rows"], facts)
-    return Packed(images, labels, part, facts, index)
+    with files.understood(path):
+        labels, part = tensors.get("labels"), tensors.get("part")
+        if "rows" not in tensors:
+            found = Packed(tensors["images"], labels, part, facts)
+        else:
+            images, index = _in_library(path, tensors["rows"], facts)
+            found = Packed(images, labels, part, facts, index)
+        _check(found)
+    return found
+
+
+def _check(found: Packed) -> None:
+    """Images and what is said of them are of one length, and labels are classes."""
+    shape, classes = tuple(found.images.shape), found.facts.get("classes", [])
+    if len(shape) not in (3, 4) or shape[1] != shape[2]:
+        raise ValueError(f"images of shape {shape}")
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise TypeError("its classes are no names")
+    for said, most in ((found.labels, len(classes)), (found.part, len(PARTS))):
+        if said is not None and tuple(said.shape) != (len(found),):
+            raise ValueError(f"{len(found)} images, and something is said of {tuple(said.shape)}")
+        if said is not None and len(said) and not 0 <= int(said.min()) <= int(said.max()) < most:
+            raise ValueError("a class or a part that it does not have")
+
+
+def table(path: Path, *more: str) -> pd.DataFrame:
+    """The manifest of a set, a row an image; `more` are columns that it must have beside id and group."""
+    with files.understood(manifest(path)):
+        found = files.load_table(manifest(path), dict.fromkeys(("id", "group", *more), str))
+        if path.exists() and len(found) != len(read(path)):
+            raise ValueError(f"{len(found)} rows, and {path} has {len(read(path))} images")
+    return found
 
 
 def _in_library(path: Path, rows: Tensor, facts: dict) -> tuple[Tensor, Tensor]:
@@ -161,7 +188,7 @@ def _in_library(path: Path, rows: Tensor, facts: dict) -> tuple[Tensor, Tensor]:
         )
     if now.images.state != facts["state"]:
         place = {known: row for row, known in enumerate(now.table["sha256"])}
-        found = [place.get(known, -1) for known in files.load_table(manifest(path))["sha256"]]
+        found = [place.get(known, -1) for known in files.load_table(manifest(path), {"sha256": str})["sha256"]]
         if missing := found.count(-1):
             raise RunError(
                 f"{missing:,} of the labelled images of {path} are no longer in {facts['library']}: get its earlier "
@@ -173,5 +200,5 @@ def _in_library(path: Path, rows: Tensor, facts: dict) -> tuple[Tensor, Tensor]:
 
 def truth_of(path: Path) -> np.ndarray | None:
     """ "known" or "novel" for each image of a packed set; None where nobody knows."""
-    table = files.load_table(manifest(path))
-    return table["truth"].to_numpy() if "truth" in table else None
+    known = table(path)
+    return known["truth"].to_numpy() if "truth" in known else None

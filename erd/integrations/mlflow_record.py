@@ -17,7 +17,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from erd.base import files
+from erd.base.errors import UserError
 from erd.base.locks import held
+from erd.base.records import Moment, made
 from erd.runs.folder import RunDir
 
 log = logging.getLogger("erd")
@@ -32,14 +34,14 @@ class Record:
     uri: str
     experiment: str
     name: str
-    started: str  # ISO, as all times here
+    started: Moment
     params: dict[str, str]
     tags: dict[str, str]
     key: str = field(default_factory=lambda: uuid.uuid4().hex)  # finds the run again whose answer was lost
     experiment_id: str | None = None
     run_id: str | None = None
     status: str = "RUNNING"
-    ended: str | None = None
+    ended: Moment | None = None
     why: str = ""
     hashes: dict[str, str] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)  # stages, RESULTS, END
@@ -50,8 +52,8 @@ def read(run: RunDir) -> Record | None:
     """None where the run was never tracked, or its record is cut off: then it begins anew."""
     found = files.load_json_if_whole(run.tracked)
     try:
-        return None if found is None else Record(**found)
-    except TypeError:
+        return None if found is None else made(Record, found, run.tracked)
+    except UserError:
         log.warning("note: %s is passed over: it is no record of a run", run.tracked)
         return None
 

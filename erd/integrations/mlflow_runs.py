@@ -152,8 +152,9 @@ def send_review(run: RunDir) -> bool:
     """What experts said of a batch's flags (`history.keep`), as metrics of its run; whether they arrived."""
     if not run.retrospect.exists():
         return False
-    found = files.load_json(run.retrospect)
-    at = found.pop("at") or now()  # the last answer's: sent again it is the same point
+    if (found := files.load_json_if_whole(run.retrospect)) is None:
+        return False
+    at = found.pop("at", None) or now()  # the last answer's: sent again it is the same point
     return _send_later(run, {f"review/{name}": value for name, value in found.items()}, at, "the review's figures")
 
 

@@ -20,7 +20,7 @@ from erd.integrations.mlflow_record import END, RESULTS, Record
 from erd.reporting import wording
 from erd.runs import stage_records
 from erd.runs.folder import RunDir
-from erd.runs.results import ClassAccuracy, Encoded, Metrics, Sensitivity
+from erd.runs.results import ClassAccuracy, Encoded, Metrics, Sensitivity, history_of
 from erd.runs.stage_records import StageRecord
 from erd.statistics.metrics import COMPARED
 from erd.statistics.verdict import Verdict
@@ -152,7 +152,7 @@ def _send_child(client: "MlflowClient", run: RunDir, record: Record, net: _Train
     from mlflow.entities import Metric
 
     started, finished = milliseconds(net.times.started), milliseconds(net.times.finished)
-    facts, history = files.load_facts(net.path), files.load_json(run.history(net.path))
+    facts, history = files.load_facts(net.path), history_of(run, net.path)
     name = f"member c={facts['classes'][facts['label']]}" if "label" in facts else net.stage
     tags = {key: value for key, value in record.tags.items() if key in INHERITED}
     tags |= {"mlflow.parentRunId": record.run_id or "", "stage": net.stage}

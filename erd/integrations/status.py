@@ -15,7 +15,7 @@ from erd.base.errors import UserError
 from erd.data import library, packed
 from erd.integrations import prefect_server
 from erd.reporting import wording
-from erd.runs import stage_records
+from erd.runs import results, stage_records
 from erd.runs.answers import Answers, agreed
 from erd.runs.folder import RUNS, RunDir
 from erd.runs.results import Metrics
@@ -74,7 +74,7 @@ def _to_review(run: RunDir, metrics: Metrics) -> dict[str, Any] | None:
     """A batch with flagged images that nobody has answered; or with something new and nobody has answered anything."""
     with suppress(UserError):
         answered = {answer.image for answer in Answers(run.answers).current()}
-        scores = files.load_table(run.scores)
+        scores = results.scores(run)
         open_ones = int((~scores.loc[scores["flagged"], "id"].isin(answered)).sum())
         look_at = 0 if answered or not metrics.verdict.worth_looking else metrics.verdict.look_at
         if open_ones or look_at:
@@ -86,7 +86,7 @@ def _to_review(run: RunDir, metrics: Metrics) -> dict[str, Any] | None:
 def to_incorporate(runs: list[RunDir]) -> list[dict[str, Any]]:
     """Batches with images that were given a class, and are not in the library with it."""
     try:
-        table = files.load_table(library.manifest(library.PLACE))
+        table = library.table_of(library.PLACE)
     except UserError:
         return []
     labels = dict(zip(table["id"], table["label"], strict=True))
@@ -95,7 +95,7 @@ def to_incorporate(runs: list[RunDir]) -> list[dict[str, Any]]:
         with suppress(UserError):
             settled, _ = agreed(Answers(run.answers).current())
             named = {image: answer.label for image, answer in settled.items() if answer.label}
-            rows = files.load_table(packed.manifest(run.batch))
+            rows = packed.table(run.batch)
             hashes = dict(zip(rows["id"], rows["sha256"], strict=True)) if "sha256" in rows else {}
             others = set(table["sha256"][table["batch"] != run.batch_name])  # no image enters twice
             missing = sum(

@@ -22,10 +22,10 @@ from erd.data import collect, library, packed
 from erd.data.dealing import own_sizes
 from erd.integrations import dvc, prefect_server, status
 from erd.nets import encoders, weights_file
-from erd.runs import alarm_ledger, configure, stage_records
+from erd.runs import alarm_ledger, configure, results, stage_records
 from erd.runs.answers import Answers
 from erd.runs.folder import RUNS, RunDir
-from erd.runs.results import Ingested, Metrics
+from erd.runs.results import Decided, Ingested, Metrics
 from erd.settings.schema import Settings
 from erd.statistics.decisions import FOLD_RATE
 from erd.training import devices
@@ -153,6 +153,10 @@ def _read(run: RunDir) -> Iterator[str]:
         Ingested.read(run)
     if run.metrics.exists():
         Metrics.read(run)
+    if run.decision.exists():
+        Decided.read(run)
+    if run.scores.exists():
+        results.scores(run)
     Answers(run.answers).current()
     yield from ()
 
@@ -178,7 +182,11 @@ def _clock() -> Iterator[str]:
 def _ports() -> Iterator[str]:
     """Ports that `make up` wants and another program has."""
     for name, (variable, usual, health) in PORTS.items():
-        port = int(os.environ.get(variable) or usual)
+        asked = os.environ.get(variable) or usual
+        if not (asked.isascii() and asked.isdigit() and 0 < int(asked[:6]) < 1 << 16):
+            yield f"{variable} is '{asked}', and a port is a number from 1 to 65535: correct it or unset it"
+            continue
+        port = int(asked)
         with socket.socket() as probe:
             probe.settimeout(1)
             if probe.connect_ex(("127.0.0.1", port)):

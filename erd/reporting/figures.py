@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 from erd.base import files
 from erd.data import packed
+from erd.runs import results
 from erd.runs.folder import RunDir
 from erd.statistics import metrics
 
@@ -42,7 +43,7 @@ def draw_all(
     best: Mapping[int, int],
 ) -> list[Path]:
     """All figures of a run as PNG; those that need the truth only where it is known."""
-    reference = files.load_table(run.reference_scores)["score"].to_numpy()
+    reference = results.scores_of_known(run.reference_scores)["score"].to_numpy()
     cut = batch.loc[batch["flagged"], "score"].min()  # NaN where nothing is flagged
     names = {label: classes[label] for label in members}
     drawn = {

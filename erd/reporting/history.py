@@ -16,7 +16,7 @@ import numpy as np
 from erd.base import files
 from erd.base.errors import UserError
 from erd.reporting import answer_words, html, wording
-from erd.runs import audit, configure, stage_records
+from erd.runs import audit, configure, results, stage_records
 from erd.runs.answers import KINDS, Answers, agreed, audited
 from erd.runs.folder import HISTORY, RUNS, RunDir
 from erd.runs.results import ClassAccuracy, Ingested, Metrics, Sensitivity
@@ -43,7 +43,7 @@ def retrospect(run: RunDir) -> dict[str, float | int | None]:
     answers = Answers(run.answers).current()
     settled, disputed = agreed(answers)
     known = set(Ingested.read(run).classes)
-    scores = files.load_table(run.scores).set_index("id")
+    scores = results.scores(run).set_index("id")
     judged = [image for image, answer in settled.items() if KINDS[answer.kind].judged and image in scores.index]
     novel = {image for image in judged if settled[image].label and settled[image].label not in known}
     flagged = set(scores.index[scores["flagged"]])

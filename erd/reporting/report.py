@@ -15,7 +15,7 @@ from erd.base import files
 from erd.base.version import VERSION
 from erd.data import inbox, packed
 from erd.reporting import answer_words, html, tiers, wording
-from erd.runs import audit, configure, stage_records
+from erd.runs import audit, configure, results, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, Decided, Encoded, Metrics
 from erd.settings.schema import Settings
@@ -33,7 +33,8 @@ FIGURES = {  # for the engineer
 
 def write(run: RunDir) -> Path:
     metrics, settings = Metrics.read(run), configure.read(run)
-    aside = pd.read_csv(run.quarantine)
+    with files.understood(run.quarantine):
+        aside = pd.read_csv(run.quarantine)
     shown = tiers.shown(run)
     learned = ClassAccuracy.read(run)
     groups, noticed = _groups(run, settings), wording.noticed(run)
@@ -85,7 +86,7 @@ def _groups(run: RunDir, settings: Settings) -> list[dict[str, Any]]:
     """Candidate classes with their images, the strongest first; they are named as in scores.parquet."""
     if not run.decision.exists():
         return []
-    table, groups = files.load_table(run.scores), []
+    table, groups = results.scores(run), []
     for found in Decided.read(run).groups:
         rows = table[table["id"].isin(found.ids)]
         listed = _with_pictures(rows.iloc[tiers.order(rows)[:SHOWN]], run, settings)
@@ -95,7 +96,7 @@ def _groups(run: RunDir, settings: Settings) -> list[dict[str, Any]]:
 
 
 def _with_pictures(listed: pd.DataFrame, run: RunDir, settings: Settings) -> list[dict[str, Any]]:
-    images, known = packed.read(run.batch).images, files.load_table(packed.manifest(run.batch))
+    images, known = packed.read(run.batch).images, packed.table(run.batch)
     return [
         row._asdict()
         | {

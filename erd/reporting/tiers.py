@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from erd.base import files
-from erd.runs import configure
+from erd.runs import configure, results
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
 
@@ -24,7 +23,7 @@ def budget(run: RunDir) -> int:
 def shown(run: RunDir) -> pd.DataFrame:
     """Both tiers in one list: all that are flagged, and no fewer than are worth a look. The index is the row in the
     batch, the column `flagged` tells the tiers apart."""
-    table = files.load_table(run.scores)
+    table = results.scores(run)
     return table.iloc[order(table)[: max(int(table["flagged"].sum()), budget(run))]]
 
 

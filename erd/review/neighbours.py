@@ -35,8 +35,9 @@ class Neighbours:
         kept, rows = self.queue.run.neighbours, self.queue.begins_with()
         with self._one:
             key = self.features.key(__name__)
-            if kept.exists() and (found := files.load_json(kept))["key"] == key:
-                self.found = {int(row): alike for row, alike in found["neighbours"].items()}
+            with files.understood(kept):
+                if (found := files.load_json_if_whole(kept) or {}).get("key") == key:
+                    self.found = {int(row): alike for row, alike in found["neighbours"].items()}
             if missing := [row for row in rows if row not in self.found]:
                 self.found |= self._find(missing)
                 files.save_json(kept, {"key": key, "neighbours": self.found})

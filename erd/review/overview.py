@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from erd.base import files
+from erd.base.records import made
 from erd.review.features import Features
 from erd.statistics.candidates import Space
 from erd.statistics.joint import Joint
@@ -38,8 +39,8 @@ class Overview:
     def prepare(self) -> None:
         kept = self.queue.run.overview
         key = files.digest([self.features.key(__name__), self.queue.key, self.queue.budget])
-        if kept.exists() and (found := files.load_json(kept))["key"] == key:
-            self.found = Layout(**found["layout"])
+        if (found := files.load_json_if_whole(kept) or {}).get("key") == key:
+            self.found = made(Layout, found.get("layout"), kept)
             return
         self.found = self._find()
         files.save_json(kept, {"key": key, "layout": asdict(self.found)})

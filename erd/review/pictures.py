@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from erd.base import files
 from erd.base.errors import UserError
 from erd.data import packed
 from erd.data.arrays import as_labeled
@@ -26,13 +25,13 @@ class Pictures:
     def __init__(self, queue: Queue) -> None:
         self.ids = queue.table["id"].tolist()
         self.batch = packed.read(queue.run.batch).images
-        part = files.load_table(packed.manifest(queue.run.labeled))["part"].to_numpy()
+        part = packed.table(queue.run.labeled, "part")["part"].to_numpy()
         self.trained = part == "train"
         self.labeled: packed.Packed | None = None
         with suppress(UserError):  # they were taken out of the library since
             self.labeled = packed.read(queue.run.labeled)
         self.inbox = Path(queue.settings.data.inbox) if queue.settings.data.inbox else None
-        known = files.load_table(packed.manifest(queue.run.batch))
+        known = packed.table(queue.run.batch)
         self.files = known["file"].tolist() if "file" in known else self.ids  # runs made before kept only the ids
         self.sha256 = known["sha256"].tolist() if "sha256" in known else [""] * len(known)
 

@@ -10,9 +10,8 @@ import pandas as pd
 
 from erd.base import files
 from erd.base.errors import UserError
-from erd.data import packed
 from erd.reporting import tiers, wording
-from erd.runs import configure
+from erd.runs import configure, results
 from erd.runs.answers import Answers, audit_rows
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Ingested, Metrics
@@ -95,9 +94,7 @@ def load(run: RunDir) -> Queue:
     for needed in (run.scores, run.metrics, run.batch, run.ingested):
         if not needed.exists():
             raise UserError(f"{needed} is missing: `erd run` makes it, then there is something to review")
-    table = files.load_table(run.scores)
-    if len(table) != len(packed.read(run.batch).images):
-        raise UserError(f"{run.scores} and {run.batch} are of different batches; run the batch again")
+    table = results.scores(run)
     order = tiers.order(table)
     # A bound for a larger set holds for a smaller one: where flags do not follow the scores, of the largest so far.
     wrong = np.maximum.accumulate(table["wrong_at_most"].to_numpy()[order])

@@ -16,18 +16,30 @@ What experts find in the random audit of a batch is evidence of another kind (er
 and costs the levels nothing: they bound alarms by chance, and an expert's word is none.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from erd.base import files
-from erd.base.errors import RunError, UserError
+from erd.base.errors import RunError, UserError, why
 from erd.base.locks import held
+from erd.base.records import made
 from erd.settings.schema import Alarm
 from erd.statistics.audit import Audit
 from erd.statistics.novelty_test import DRAWS
 
 Streams = dict[str, dict[str, dict[str, Any]]]  # stream → batch → level, p, rang, weeks_p, audit
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the ledger has of a batch."""
+
+    level: float
+    rang: bool
+    p: float | None = None
+    weeks_p: float | None = None
+    audit: Audit | None = None
 
 
 class Look(NamedTuple):
@@ -87,8 +99,11 @@ def _read(ledger: Path) -> Streams:
     if not ledger.exists():
         return {}
     try:
-        return files.load_json(ledger)
-    except RunError as error:
+        found = files.load_json(ledger)
+        for entry in (entry for stream in found.values() for entry in stream.values()):
+            made(Entry, entry, ledger)
+        return found
+    except (RunError, AttributeError) as error:
         raise RunError(
-            f"{ledger} cannot be read ({error.__cause__}); restore it, or delete it to begin a new one"
+            f"{ledger} cannot be read ({why(error.__cause__ or error)}); restore it, or delete it to begin a new one"
         ) from error

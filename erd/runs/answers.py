@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from erd.base.errors import RunError, UserError
+from erd.base.errors import RunError, UserError, why
 from erd.base.locks import held
 from erd.base.seeds import derive
 
@@ -55,6 +55,7 @@ class Answer:
     at: str  # ISO time, UTC
 
     def __post_init__(self) -> None:
+        _check_texts(self.image, self.kind, self.label or "", self.reviewer, self.list, self.at)
         if self.kind not in KINDS or self.list not in LISTS:
             raise UserError(f"an answer is of kind {', '.join(KINDS)} and on list {' or '.join(LISTS)}, not {self}")
         if KINDS[self.kind].labelled != bool(self.label):
@@ -73,6 +74,12 @@ class Answer:
         return self.reviewer, self.image, self.list
 
 
+def _check_texts(*values: object) -> None:
+    for value in values:
+        if not isinstance(value, str) or any("\ud800" <= c <= "\udfff" for c in value):
+            raise UserError(f"an answer is made of texts, and {ascii(value)[:LONGEST]} is none")
+
+
 def tidy(name: str) -> str:
     """A name as it is kept: one line, single spaces, nothing invisible."""
     return re.sub(r"\s+", " ", "".join(c for c in name if c.isprintable() or c.isspace())).strip()[:LONGEST]
@@ -86,6 +93,9 @@ class Undo:
     reviewer: str
     list: str
     at: str
+
+    def __post_init__(self) -> None:
+        _check_texts(self.undo, self.reviewer, self.list, self.at)
 
     @property
     def slot(self) -> tuple[str, str, str]:
@@ -215,8 +225,8 @@ def _events(content: bytes, path: Path) -> tuple[list[Answer | Undo], int]:
         try:
             fields = json.loads(line)
             events.append(Undo(**fields) if "undo" in fields else Answer(**fields))
-        except (ValueError, TypeError, UserError) as error:
-            raise RunError(f"line {number} of {path} is no answer ({error}); correct or delete it") from error
+        except (ValueError, TypeError, RecursionError, UserError) as error:
+            raise RunError(f"line {number} of {path} is no answer ({why(error)}); correct or delete it") from error
     return events, whole
 
 

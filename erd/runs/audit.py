@@ -1,6 +1,6 @@
 """What the random audit of a batch has found so far."""
 
-from erd.base import files
+from erd.runs import results
 from erd.runs.answers import KINDS, Answers, agreed, audited
 from erd.runs.folder import RunDir
 from erd.runs.results import Ingested
@@ -13,7 +13,7 @@ def heard(run: RunDir) -> Audit:
     drawn = audited(answers)
     if not drawn:
         return NOTHING
-    images = set(files.load_table(run.scores)["id"])
+    images = set(results.scores(run)["id"])
     known = {None, *Ingested.read(run).classes}  # None: some known class, not said which
     settled, disputed = agreed(answers)
     novel = [

@@ -5,7 +5,8 @@
 Here, above nets, runners and distances, a setting that names one of them is checked, before anything starts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -154,10 +155,20 @@ def keep(settings: Settings, run: RunDir) -> None:
     files.save_json(run.settings, _kept(settings))
 
 
-def keep_again(settings: Settings, run: RunDir) -> None:
-    """The same, where a stage is done with other settings than those before it."""
-    if run.settings.exists() and files.load_json_if_whole(run.settings) != _kept(settings):
-        keep(settings, run)
+@contextmanager
+def kept_again(settings: Settings, run: RunDir) -> Iterator[None]:
+    """The same, while a stage is done with other settings than those before it; the old ones stay where it fails."""
+    before = run.settings.read_bytes() if run.settings.is_file() else None
+    if before is None or files.load_json_if_whole(run.settings) == _kept(settings):
+        yield
+        return
+    keep(settings, run)
+    try:
+        yield
+    except BaseException:
+        with files.replacing(run.settings) as draft:
+            draft.write_bytes(before)
+        raise
 
 
 def read(run: RunDir) -> Settings:

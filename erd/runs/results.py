@@ -4,21 +4,49 @@ metrics = Metrics.read(run)
 metrics.on_batch.auroc, metrics.verdict.flagged
 """
 
-import functools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar, cast
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+import pandas as pd
+from pydantic import TypeAdapter
 
 from erd.base import files
 from erd.base.errors import RunError, UserError
+from erd.base.records import made
+from erd.data import packed
 from erd.runs.folder import RunDir
 from erd.statistics.metrics import Detection
 from erd.statistics.verdict import Verdict
 
-T = TypeVar("T")
+SCORES = {"id": str, "score": float, "p_value": float, "flagged": bool, "predicted": str, "wrong_at_most": float}
+_HISTORY = TypeAdapter(list[dict[str, float]])
 HOLDOUT = "holdout_"  # how the names of the holdout's figures begin
+
+
+def scores(run: RunDir) -> pd.DataFrame:
+    """scores.parquet: a row an image of the batch, in its order."""
+    table = files.load_table(run.scores, SCORES)
+    if run.batch.exists() and len(table) != len(packed.read(run.batch)):
+        raise RunError(f"{run.scores} and {run.batch} are of different batches; run the batch again")
+    return table
+
+
+def scores_of_known(path: Path) -> pd.DataFrame:
+    """A table of scores of known images, or of the holdout: what all of them have."""
+    return files.load_table(path, {"id": str, "score": float})
+
+
+def history_of(run: RunDir, net: Path, best: int = 1) -> list[dict[str, float]]:
+    """A net's training, a record an epoch, up to the best one at least."""
+    path = run.history(net)
+    found = files.load_json(path, list)
+    with files.understood(path):
+        records = _HISTORY.validate_python(found)
+        if not 1 <= best <= len(records) or any("epoch" not in one or "val_accuracy" not in one for one in records):
+            raise ValueError(f"{len(records)} epochs, of which {best} was the best")
+    return records
 
 
 @dataclass(frozen=True)
@@ -33,7 +61,7 @@ class Ingested:
     def read(cls, run: RunDir) -> "Ingested":
         if not run.ingested.exists():
             raise UserError(f"{run.ingested} is missing; run the stage ingest first")
-        return _made(cls, files.load_json(run.ingested), run.ingested)
+        return made(cls, files.load_json(run.ingested), run.ingested)
 
 
 @dataclass(frozen=True)
@@ -58,7 +86,7 @@ class Encoded:
     def read(cls, run: RunDir) -> "Encoded":
         if not run.encoded.exists():  # the stage was left out, or there was none in the version that made the run
             return cls(None)
-        return _made(cls, files.load_json(run.encoded), run.encoded)
+        return made(cls, files.load_json(run.encoded), run.encoded)
 
 
 @dataclass(frozen=True)
@@ -86,8 +114,7 @@ class Decided:
     @classmethod
     def read(cls, run: RunDir) -> "Decided":
         found = files.load_json(run.decision)
-        groups = [_made(Group, group, run.decision) for group in found.get("groups", [])]
-        return cls(_made(Verdict, found, run.decision), list(found.get("warnings", [])), groups)
+        return made(cls, {**found, "verdict": made(Verdict, found, run.decision)}, run.decision)
 
 
 @dataclass(frozen=True)
@@ -112,7 +139,7 @@ class Sensitivity:
     def read(cls, run: RunDir) -> "Sensitivity | None":
         """None where nobody has asked."""
         found = files.load_json_if_whole(run.sensitivity)
-        return None if found is None else _made(cls, found, run.sensitivity)
+        return None if found is None else made(cls, found, run.sensitivity)
 
 
 @dataclass(frozen=True)
@@ -162,11 +189,11 @@ class Metrics:
             raise RunError(f"{where} is no table of figures; delete it and run again")
         holdout = {name.removeprefix(HOLDOUT): value for name, value in found.items() if name.startswith(HOLDOUT)}
         parts = {
-            "on_batch": _made(Detection, found, where),
-            "on_holdout": _made(Detection, holdout, where),
-            "verdict": _made(Verdict, found, where),
+            "on_batch": made(Detection, found, where),
+            "on_holdout": made(Detection, holdout, where),
+            "verdict": made(Verdict, found, where),
         }
-        return _made(cls, {**found, **parts}, where)
+        return made(cls, {**found, **parts}, where)
 
 
 @dataclass(frozen=True)
@@ -212,7 +239,7 @@ class ClassAccuracy:
     def read(cls, run: RunDir) -> "ClassAccuracy | None":
         """None where nobody has compared."""
         found = files.load_json_if_whole(run.class_accuracy)
-        return None if found is None else _made(cls, found, run.class_accuracy)
+        return None if found is None else made(cls, found, run.class_accuracy)
 
 
 @dataclass(frozen=True)
@@ -233,21 +260,3 @@ class Week:
     new_class_share: float
     new_class_accuracy: float | None  # None while it is not known, or not there
     labeled: int  # images that were labelled when the week began
-
-
-@functools.cache
-def _checker(kind: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _made(kind: type[T], found: Any, where: object) -> T:
-    """A record of that kind from JSON, with what it does not know left out; a sentence where something is missing."""
-    known = {item.name for item in fields(kind)} if isinstance(found, Mapping) else set()  # type: ignore[arg-type]
-    try:
-        return _checker(cast(Any, kind)).validate_python({name: found[name] for name in known if name in found})
-    except ValidationError as error:
-        what = error.errors()[0]
-        name = ".".join(map(str, what["loc"])) or "all of it"
-        raise RunError(
-            f"{where} is damaged or of another version ({name}: {what['msg'].lower()}); delete it and run again"
-        ) from error

@@ -13,6 +13,7 @@ from typing import Any
 
 from erd.base import code_digest, files
 from erd.base.errors import RunError, UserError
+from erd.base.records import Moment, made
 from erd.runs.folder import RunDir
 
 
@@ -29,15 +30,15 @@ class Done:
 class StageRecord:
     key: str
     outputs: dict[str, str]  # path in the run folder → hash
-    started: str  # ISO
-    finished: str
+    started: Moment
+    finished: Moment
 
 
 def read(run: RunDir, stage: str) -> StageRecord | None:
     """None where it was never done, or its record is cut off or of another version."""
     found = files.load_json_if_whole(run.record(stage))
-    with suppress(TypeError):
-        return StageRecord(**(found or {}))
+    with suppress(UserError):
+        return None if found is None else made(StageRecord, found, run.record(stage))
     return None
 
 

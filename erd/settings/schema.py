@@ -16,15 +16,31 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from erd.base.errors import UserError, nearest
 
+MANY = 10**9  # more images, epochs or weeks than anybody has; numpy and torch take no number of any size
 Share = Annotated[float, Field(gt=0, lt=1)]
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0, le=MANY)]
+Positive = Annotated[int, Field(ge=1, le=MANY)]
+Pixels = Annotated[int, Field(ge=8, le=4096)]  # a side
+Processes = Annotated[int, Field(ge=1, le=1024)]  # or threads
 Rate = Annotated[float, Field(gt=0)]
 NO_ENCODER = "none"  # `model.encoder` for nets that see the images themselves, where the scenario has one
 
 
+LONGEST = 200_000  # characters of a settings file; ours has 9,000
+ALIASES = 20  # *name in a file: a few more, each of several others, can stand for more values than fit into memory
+
+
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 reads 1e-3 as a string; people who write learning rates mean a number."""
+
+    aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self.aliases += 1
+            if self.aliases > ALIASES:
+                raise yaml.YAMLError(f"more than {ALIASES} aliases")
+        return super().compose_node(parent, index)
 
 
 _Loader.add_implicit_resolver(
@@ -38,7 +54,7 @@ class Block(BaseModel):
 
 class Data(Block):
     scenario: str = "digits-near"
-    batch: Annotated[str, Field(pattern=r"^[\w][\w.-]*$")] | None = None
+    batch: Annotated[str, Field(pattern=r"^[\w][\w.-]*$", max_length=100)] | None = None
     inbox: str | None = None
     settle: Count = 60
     source: str | None = None
@@ -49,8 +65,8 @@ class Data(Block):
     window: Positive = 4
     root: str | None = None
     download: bool = False
-    image_size: Annotated[int, Field(ge=8)] | None = None
-    largest: Annotated[int, Field(ge=8)] | None = None
+    image_size: Pixels | None = None
+    largest: Pixels | None = None
     train: Count | None = None
     val: Count | None = None
     calibration: Count | None = None
@@ -62,7 +78,7 @@ class Data(Block):
 
 class Model(Block):
     encoder: str | None = None  # a name of timm; "none" for no encoder
-    input_size: Annotated[int, Field(ge=32)] | None = None
+    input_size: Annotated[int, Field(ge=32, le=4096)] | None = None
     net: str | None = None
     weights: str | None = None
 
@@ -87,11 +103,11 @@ class Training(Block):
 
 class Pretrain(Training):
     balance: bool | None = None
-    threads: Positive | None = None
+    threads: Processes | None = None
 
 
 class Finetune(Training):
-    members: int | None = None
+    members: Annotated[int, Field(ge=-MANY, le=MANY)] | None = None
     labels: list[str | int] | None = None
     init: Literal["pretrained", "random"] = "pretrained"
     keep: Literal["best", "last", "softmax-average", "weight-average", "ema"] | None = None
@@ -105,7 +121,7 @@ class Score(Block):
 
 class Detect(Block):
     calibration: Literal["mixed", "crossfit", "holdout", "paper"] | None = None
-    folds: Annotated[int, Field(ge=2)] | None = None
+    folds: Annotated[int, Field(ge=2, le=1000)] | None = None
     rule: Literal["fdr", "fpr", "catch"] = "fdr"
     fdr: Share = 0.05
     adaptive: bool = True
@@ -142,8 +158,8 @@ class Bench(Block):
 
 class Run(Block):
     runner: str = "process"  # a module of erd.training.runners
-    workers: Positive | None = None
-    threads: Positive = 1
+    workers: Processes | None = None
+    threads: Processes = 1
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
@@ -157,7 +173,7 @@ HERE: dict[str, Any] = {
 
 
 class Settings(Block):
-    seed: Count = 0
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     data: Data = Data()
     model: Model = Model()
     pretrain: Pretrain = Pretrain()
@@ -205,10 +221,10 @@ def load(path: Path | None = None, overrides: Iterable[str] = ()) -> Settings:
     raw: dict[str, Any] = {}
     if path is not None:
         try:
-            loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+            loaded = _parsed(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise UserError(f"cannot read the settings file {path}: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except NOT_YAML as error:
             where = getattr(error, "problem_mark", None)
             line = f" at line {where.line + 1}" if where else ""
             raise UserError(f"{path} is not valid YAML{line}; correct it or start again from params.yaml") from error
@@ -226,10 +242,20 @@ def overridden(settings: Settings, overrides: Iterable[str]) -> Settings:
         if not equals:
             raise UserError(f"--set takes key=value, such as finetune.epochs=3, not '{text}'")
         try:
-            settings = settings.override({key.strip(): yaml.load(value, _Loader)}, "--set")
-        except yaml.YAMLError as error:
+            settings = settings.override({key.strip(): _parsed(value)}, "--set")
+        except NOT_YAML as error:
             raise UserError(f"--set {key.strip()}: '{value}' is not a value YAML can read") from error
     return settings
+
+
+# Beside what is no YAML: numbers of thousands of digits, days that no month has, a thousand brackets in each other.
+NOT_YAML = (yaml.YAMLError, ValueError, OverflowError, RecursionError)
+
+
+def _parsed(text: str) -> Any:
+    if len(text) > LONGEST:
+        raise yaml.YAMLError(f"longer than {LONGEST:,} characters")
+    return yaml.load(text, _Loader)
 
 
 def of_json(found: Any, where: str) -> Settings:
@@ -250,6 +276,7 @@ def keys(block: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
 
 
 def _validate(raw: dict[str, Any], where: str) -> Settings:
+    _check_texts(raw, where)
     try:
         return Settings.model_validate(raw)
     except ValidationError as failure:
@@ -268,3 +295,13 @@ def _validate(raw: dict[str, Any], where: str) -> Settings:
             raise UserError(f"'{key}' in {where} is a block with keys below it, not {value!r}") from None
         hint = error["msg"].partition("should ")[2]  # after "Input" or "String"
         raise UserError(f"setting '{key}' in {where} should {hint}, not {value!r}") from None
+
+
+def _check_texts(raw: dict[str, Any], where: str) -> None:
+    """A zero or half a character in a name: no file can be called so, and no table can hold it."""
+    for block, values in raw.items():
+        for leaf, value in values.items() if isinstance(values, dict) else [("", values)]:
+            for text in (block, leaf, *(value if isinstance(value, list) else [value])):
+                if isinstance(text, str) and ("\0" in text or any("\ud800" <= c <= "\udfff" for c in text)):
+                    key = ascii(f"{block}.{leaf}" if leaf else block)
+                    raise UserError(f"setting {key} in {where} has a character that no name can have: {value!a}")

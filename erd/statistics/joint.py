@@ -84,13 +84,14 @@ class Joint:
         found, facts = files.load_tensors(path)
         if not found:
             return None
-        space = Space(Whitening(found["mean"], found["matrix"]), found["middle"], found["axes"])
-        known = Known(found["train"], found["known"])
-        within = found["within"]
-        none = torch.zeros(len(found["candidates"]), 0)
-        batch, strength = found["batch"], tuple(facts["strength"])
-        candidates = Candidates(known, batch, found["candidates"], strength, within[:, 0], none)
-        return cls(space, Index(space, found["train"], batch), candidates, within.numpy())
+        with files.understood(path):
+            space = Space(Whitening(found["mean"], found["matrix"]), found["middle"], found["axes"])
+            known = Known(found["train"], found["known"])
+            within = found["within"]
+            none = torch.zeros(len(found["candidates"]), 0)
+            batch, strength = found["batch"], tuple(facts["strength"])
+            candidates = Candidates(known, batch, found["candidates"], strength, within[:, 0], none)
+            return cls(space, Index(space, found["train"], batch), candidates, within.numpy())
 
 
 def joined(values: np.ndarray, in_batch: np.ndarray, weights: Sequence[float] | None = None) -> np.ndarray:

@@ -4,6 +4,7 @@ A checkpoint is the state after the last epoch. A recording is the state after e
 the kinds of average train the same members and keep other epochs of them. Played back or trained, the bits are equal.
 """
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from erd.base import files, locks
+from erd.base.errors import RunError
 from erd.training.optimizers import Optimizer
 
+log = logging.getLogger("erd")
 State = dict[str, Tensor]
 
 
@@ -39,9 +42,14 @@ def save(
 def resume(
     path: Path, fingerprint: str, model: nn.Module, optimizer: Optimizer, generator: torch.Generator
 ) -> tuple[list[State], dict[str, Any]] | None:
-    """Take up a fit where it stopped; its snapshots and facts. One of other data or settings is passed over."""
-    tensors, facts = files.load_tensors(path)
-    if facts["fingerprint"] != fingerprint:
+    """Take up a fit where it stopped; its snapshots and facts. One of other data or settings is passed over, and so is
+    one that cannot be read."""
+    try:
+        tensors, facts = files.load_tensors(path, "generator")
+    except RunError as error:
+        log.warning("note: training begins anew: %s", error)
+        return None
+    if facts.get("fingerprint") != fingerprint:
         return None
 
     def of(kind: str) -> State:

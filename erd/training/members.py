@@ -105,14 +105,39 @@ def save_net(path: Path, model: Classifier, result: Fit, facts: dict[str, Any]) 
 def load_net(path: Path, device: torch.device | str = "cpu") -> tuple[Classifier, list[State]]:
     """The net with its first snapshot loaded, and all snapshots (their softmax is averaged)."""
     tensors, facts = files.load_tensors(path)
-    model = nets.build(**facts["net"], seed=0).to(device)
-    if nets.uses_convolutions(model):  # as in training: another layout gives other last bits
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    snapshots: list[State] = []
-    for name, tensor in tensors.items():
-        number, _, leaf = name.partition("/")
-        while len(snapshots) <= int(number):
-            snapshots.append({})
-        snapshots[int(number)][leaf] = tensor
-    model.load_state_dict(snapshots[0])
-    return model, snapshots
+    with files.understood(path):
+        model = nets.build(**facts["net"], seed=0).to(device)
+        if nets.uses_convolutions(model):  # as in training: another layout gives other last bits
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        count = 1 + max(int(name.partition("/")[0]) for name in tensors)
+        snapshots: list[State] = [{} for _ in range(min(count, len(tensors)))]
+        for name, tensor in tensors.items():
+            number, _, leaf = name.partition("/")
+            snapshots[int(number)][leaf] = tensor
+        for snapshot in reversed(snapshots):
+            model.load_state_dict(snapshot)
+        return model, snapshots
+
+
+def classes_of(path: Path) -> list[str]:
+    """Names of the classes that a net in a file tells apart."""
+    return list(map(str, files.load_facts(path, {"classes": list})["classes"]))
+
+
+def made_of(path: Path) -> dict[str, Any]:
+    """What a net in a file was built as."""
+    return dict(files.load_facts(path, {"net": dict})["net"])
+
+
+def folds_learned(path: Path) -> list[int]:
+    """Of a cross-fitted member: which fold of the batch each of its snapshots was learned without."""
+    with files.understood(path):
+        tensors, facts = files.load_tensors(path)
+        folds = [int(fold) for fold in facts.get("folds", [])]
+        if folds and len(folds) != len({name.partition("/")[0] for name in tensors}):
+            raise ValueError(f"it is of {len(folds)} folds, and has other weights")
+    return folds
+
+
+def best_epoch(path: Path) -> int:
+    return int(files.load_facts(path, {"best_epoch": int})["best_epoch"])

@@ -7,7 +7,6 @@ earlier one's training set. A class that the earlier classifier did not have it 
 import numpy as np
 import torch
 
-from erd.base import files
 from erd.base.errors import UserError
 from erd.data import packed
 from erd.data.packed import Packed
@@ -15,7 +14,7 @@ from erd.runs import configure, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, Encoded, OfClass
 from erd.settings.schema import Settings
-from erd.training import devices
+from erd.training import devices, members
 from erd.training.batches import Mixture
 from erd.training.loop import predict
 from erd.training.members import load_net
@@ -53,10 +52,10 @@ def side_by_side(
     if other is not None and not fits(other, run):
         other = None
     labeled = packed.read(run.seen(run.labeled, settings))
-    manifest = files.load_table(packed.manifest(run.labeled))
+    manifest = packed.table(run.labeled, "part", "label")
     unseen = manifest["part"].isin(UNSEEN)
     if other is not None:
-        earlier = files.load_table(packed.manifest(other.labeled))
+        earlier = packed.table(other.labeled, "part")
         unseen &= ~manifest["id"].isin(earlier.query("part == 'train'")["id"])
         if labelled_before:
             unseen &= manifest["id"].isin(earlier["id"])
@@ -66,7 +65,7 @@ def side_by_side(
     before, known_before = None, set()
     if other is not None:
         before = _right(settings, other, labeled, rows, truth)
-        known_before = set(files.load_facts(other.pretrained)["classes"])
+        known_before = set(members.classes_of(other.pretrained))
     classes: list[OfClass] = []
     for name in labeled.facts["classes"]:
         here = truth == name
@@ -81,7 +80,7 @@ def fits(other: RunDir, run: RunDir) -> bool:
     """Whether the classifier of another run takes this run's images, and it is known what it was trained on."""
     if not (other.pretrained.exists() and packed.manifest(other.labeled).exists()):
         return False
-    mine, theirs = (files.load_facts(net)["net"] for net in (run.pretrained, other.pretrained))
+    mine, theirs = (members.made_of(net) for net in (run.pretrained, other.pretrained))
     if run.encoded.exists() and other.encoded.exists() and Encoded.read(run).sees != Encoded.read(other).sees:
         return False
     return all(mine[key] == theirs[key] for key in ("image_size", "channels"))
@@ -94,7 +93,7 @@ def _right(settings: Settings, run: RunDir, labeled: Packed, rows: np.ndarray, t
     model, snapshots = load_net(run.pretrained, device)
     with devices.threads(settings.pretrain.threads):
         chosen = predict(model, snapshots, Mixture(labeled.some(torch.from_numpy(rows)), device=device))
-    return np.array(files.load_facts(run.pretrained)["classes"])[chosen.argmax(1).numpy()] == truth
+    return np.array(members.classes_of(run.pretrained))[chosen.argmax(1).numpy()] == truth
 
 
 def _share(right: np.ndarray) -> float | None:

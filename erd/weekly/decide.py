@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from erd.base import files
 from erd.base.errors import RunError, UserError
 from erd.reporting import history, report
-from erd.runs import configure, stage_records
+from erd.runs import configure, results, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
 from erd.settings import schema
@@ -42,29 +42,30 @@ def decide(run: RunDir, overrides: Iterable[str]) -> Redecided:
     if wrong := [key for key in changed if key not in RULES]:
         raise UserError(f"{wrong[0]} takes a new run; without one these can be changed: {', '.join(RULES)}")
     before, scored = Metrics.read(run), stage_records.read(run, "score")
-    standing = [path for path in (*score.STAGE.writes(run), run.record("score")) if path.exists()]
+    standing = [path for path in (*score.STAGE.writes(run), run.record("score"), run.settings, run.metrics)
+                if path.exists()]  # fmt: skip
     with TemporaryDirectory(dir=run.root, prefix=".decide-") as folder:
         for path in standing:
             shutil.copy(path, Path(folder) / path.name)
         try:
             score.score(now, run)
             _check(Path(folder) / run.scores.name, run)
+            if scored is not None and (made := stage_records.read(run, "score")) is not None:
+                kept = replace(made, started=scored.started, finished=scored.finished)
+                files.save_json(run.record("score"), asdict(kept))
+            configure.keep(now, run)
+            evaluate.evaluate(now, run)
         except BaseException:
             for path in standing:
                 files.copy(Path(folder) / path.name, path)
             raise
-    if scored is not None and (made := stage_records.read(run, "score")) is not None:
-        kept = replace(made, started=scored.started, finished=scored.finished)
-        files.save_json(run.record("score"), asdict(kept))
-    configure.keep(now, run)
-    evaluate.evaluate(now, run)
     report.write(run)
     history.write(run.root.parent)
     return Redecided(before, Metrics.read(run), [f"{key}={_value(then, key)}" for key in changed])
 
 
 def _check(before: Path, run: RunDir) -> None:
-    old, new = files.load_table(before), files.load_table(run.scores)
+    old, new = files.load_table(before, results.SCORES), results.scores(run)
     if not old[["id", "score", "p_value"]].equals(new[["id", "score", "p_value"]]):
         raise RunError(
             f"{run.root} was scored by another version of erd, by which its scores would be others: they stay as they "

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from erd.base import files
 from erd.base.errors import RunError, UserError
 from erd.data import collect, library, packed
 from erd.data.entries import MANIFESTS
@@ -66,7 +65,7 @@ def take_back(run: RunDir, place: Path = library.PLACE) -> Incorporated:
 
 def _arrived(run: RunDir, settled: dict[str, Answer], drawn: set[str]) -> Library:
     """The images of the batch that were given a class, with the class."""
-    images, manifest = packed.read(run.batch).images, files.load_table(packed.manifest(run.batch))
+    images, manifest = packed.read(run.batch).images, packed.table(run.batch)
     labels = {image: answer.label for image, answer in settled.items() if answer.label}
     rows = np.flatnonzero(manifest["id"].isin(labels))
     chosen = manifest.iloc[rows]

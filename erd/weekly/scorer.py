@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from erd.base import files
 from erd.base.errors import RunError
 from erd.data import packed
 from erd.data.feature_store import as_stored
@@ -27,7 +26,7 @@ from erd.data.given import as_images
 from erd.data.packed import Rows
 from erd.nets import encoders, weights_file
 from erd.nets.encoders import Encoder
-from erd.runs import configure
+from erd.runs import configure, results
 from erd.runs.folder import RunDir
 from erd.runs.results import Encoded, Ingested
 from erd.settings.schema import Run, Settings
@@ -88,7 +87,7 @@ class Scorer:
         self.joint = Joint.load(neighbours)
         self.device = devices.device(Run(device="cpu" if facts.device == "cpu" else "auto"))
         self.nets = [load_net(net, self.device) for net in (classifier, *members)]
-        self.reference = files.load_table(reference)["score"].to_numpy()
+        self.reference = results.scores_of_known(reference)["score"].to_numpy()
         self.encoder = self._encoder(weights)
 
     @classmethod

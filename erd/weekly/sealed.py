@@ -1,7 +1,6 @@
 """A batch that experts have judged stays as they saw it: a run would train with its own answers, and change what the
 answers are compared with."""
 
-from erd.base import files
 from erd.base.errors import UserError
 from erd.data import collect, library
 from erd.runs.answers import Answers
@@ -13,7 +12,7 @@ def check(settings: Settings, run: RunDir, *, replaced: bool = False) -> None:
     """One sentence where the batch may not be run; `replaced`: what is there would be moved away first."""
     name, place = run.batch_name, collect.library_of(settings)
     in_library = own_images(settings) and library.exists(place)
-    if in_library and (files.load_table(library.manifest(place))["batch"] == name).any():
+    if in_library and (library.table_of(place)["batch"] == name).any():
         raise UserError(
             f"images of {name} are among the labelled ones, so a run would learn its own answers: `erd decide --batch "
             f"{name} --set detect.fdr=0.2` applies other rules to its scores; to run it anew take them out first with "

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from erd.base import files, progress
+from erd.base import progress
 from erd.base.errors import UserError
 from erd.base.seeds import derive
 from erd.data import collect, library
 from erd.data.library import Library
 from erd.data.sources import Images
-from erd.runs import alarm_ledger
+from erd.runs import alarm_ledger, results
 from erd.runs.answers import Answer, Answers, audit_rows, now
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Ingested, Week
@@ -33,6 +33,7 @@ from erd.weekly import chain, incorporate
 QUIET = 2 / 8  # of the weeks have nothing new
 GROWTH = (0.04, 0.1, 0.2, 0.3)  # share of the new class in the weeks after; it stays at the last
 LABELED = 0.6  # of the known images are labelled when the story begins, the others come in week by week
+MOST_WEEKS = 1040  # twenty years
 LEAST = 20  # known images a week: with fewer the alarm has nothing to go by
 
 
@@ -40,8 +41,7 @@ def simulate(
     settings: Settings, weeks: int, workspace: Path, on_week: Callable[[Week], None] = lambda week: None
 ) -> list[Week]:
     """Live through the weeks in an empty `workspace`, on the images of the settings' scenario."""
-    if weeks < 2:
-        raise UserError(f"--weeks is {weeks}; a story takes two or more")
+    check_weeks(weeks)
     images, names, new = _images(settings)
     rng = np.random.default_rng(derive(settings.seed, "simulation"))
     shares = _shares(weeks)
@@ -71,6 +71,11 @@ def simulate(
         _answer(run, truth, verdict, weekly)
         incorporate.incorporate(run, place)
     return told
+
+
+def check_weeks(weeks: int) -> None:
+    if not 2 <= weeks <= MOST_WEEKS:
+        raise UserError(f"--weeks is {weeks}; a story takes two or more, and {MOST_WEEKS:,} at most")
 
 
 def _images(settings: Settings) -> tuple[Images, tuple[str, ...], int]:
@@ -140,7 +145,7 @@ def _weekly(settings: Settings, place: Path, inbox: Path, week: str) -> Settings
 
 
 def _told(run: RunDir, week: str, truth: dict[str, str], new: str, verdict: Verdict, labeled: int) -> Week:
-    scores = files.load_table(run.scores)
+    scores = results.scores(run)
     learned = set(Ingested.read(run).classes)
     true = scores["id"].map(truth)
     novel, right = ~true.isin(learned), true == scores["predicted"]
@@ -166,7 +171,7 @@ def _told(run: RunDir, week: str, truth: dict[str, str], new: str, verdict: Verd
 def _answer(run: RunDir, truth: dict[str, str], verdict: Verdict, settings: Settings) -> None:
     """The expert, who is always right: looks at all that is flagged, at the audit, and after an alarm also down the
     list as far as the estimated share of novel images goes."""
-    scores = files.load_table(run.scores).sort_values("score", ascending=False, kind="stable")
+    scores = results.scores(run).sort_values("score", ascending=False, kind="stable")
     look = max(verdict.flagged, int(np.ceil((verdict.novel_share or 0) * len(scores))))
     audit = (
         scores["id"].sort_index().iloc[audit_rows(len(scores), settings.review.audit, settings.seed, run.batch_name)]

@@ -44,10 +44,10 @@ def test_a_failure_while_writing_keeps_the_former_file_and_leaves_nothing_behind
     tmp_path: Path, failure: type[BaseException]
 ) -> None:
     path = tmp_path / "result.json"
-    files.save_json(path, "former")
+    files.save_json(path, ["former"])
     with pytest.raises(failure), files.replacing(path) as draft:
         _write_and_fail(draft, failure)
-    assert files.load_json(path) == "former"
+    assert files.load_json(path, list) == ["former"]
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -183,6 +183,35 @@ def test_a_damaged_file_is_one_sentence(damage: str, tmp_path: Path) -> None:
         assert path.read_bytes() != whole
     with pytest.raises(RunError, match=r"^[^\n]*damaged cannot be read \([^\n]+\); delete it and run again$"):
         files.load_tensors(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ({"flagged": [True, False]}, "it has no column score"),
+        ({"score": ["a", "b"]}, "its column score is no number in all rows"),
+        ({"score": [0.5, None]}, "its column score is no number in all rows"),
+    ],
+)
+def test_a_table_without_what_is_needed_is_one_sentence(column: dict, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "scores.parquet"
+    pd.DataFrame(column).to_parquet(path)
+    with pytest.raises(RunError, match=rf"^[^\n]*scores\.parquet cannot be read \({said}\); delete it and run again$"):
+        files.load_table(path, {"score": float})
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"x"', '{"a": "\\ud800"}', "9" * 5000, "[" * 100_000, "{"])
+def test_json_of_another_shape_is_one_sentence_or_passed_over(
+    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(RunError, match=r"^[^\n]*record\.json cannot be read \([^\n]+\); delete it and run again$"):
+        files.load_json(path)
+    assert files.load_json_if_whole(path) is None
+    assert "record.json is passed over" in caplog.text
+    assert files.load_json_if_whole(tmp_path / "gone.json") is None
+    assert "gone.json" not in caplog.text
 
 
 def test_a_hash_of_settings_knows_their_meaning_not_their_order() -> None:

@@ -111,10 +111,20 @@ WRONG_FILES = {
     "seed: 0\ndata: {scenario: [": "FILE is not valid YAML at line 2; correct it or start again from params.yaml",
     "seed: 0\n\tdata: 3": "FILE is not valid YAML at line 2; ",
     "seed: !!python/object/apply:os.getcwd []": "FILE is not valid YAML at line 1; ",
+    "seed: " + "9" * 5000: "FILE is not valid YAML; ",
+    "data: {known: " + "[" * 5000: "FILE is not valid YAML; ",
+    "data: {known: [&a [x], " + ", ".join(["*a"] * 21) + "]}": "FILE is not valid YAML; ",
+    "#" * 300_000: "FILE is not valid YAML; ",
+    "seed: 2026-13-45": "FILE is not valid YAML; ",
+    "data: {image_size: 1000000}": "setting 'data.image_size' in FILE should be less than or equal to 4096, not 1",
+    "run: {threads: 1000000}": "setting 'run.threads' in FILE should be less than or equal to 1024, not 1000000",
+    'data: {path: "a\\0b"}': "setting 'data.path' in FILE has a character that no name can have: 'a\\x00b'",
+    'data: {known: ["\\ud800"]}': "setting 'data.known' in FILE has a character that no name can have: ['\\ud800']",
+    "data: {batch: " + "x" * 101 + "}": "setting 'data.batch' in FILE should have at most 100 characters, not 'xxx",
 }
 
 
-@pytest.mark.parametrize("text", WRONG_FILES)
+@pytest.mark.parametrize("text", WRONG_FILES, ids=lambda text: text[:40])
 def test_a_mistake_in_the_file_is_one_sentence_that_names_it(text: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from erd.base.errors import RunError
 from erd.runs import configure, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
@@ -112,5 +113,16 @@ def test_settings_that_change_between_stages_are_those_of_the_last(tmp_path: Pat
     first = configure.resolve(schema.load(None, SMALL))
     chain.run(chain.BY_NAME["ingest"], first, run)
     later = first.override({"finetune.epochs": 1})
-    configure.keep_again(later, run)
+    with configure.kept_again(later, run):
+        pass
     assert configure.read(run).finetune.epochs == 1
+
+
+def test_settings_of_a_stage_that_fails_do_not_stay(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "runs" / "digits-near")
+    first = configure.resolve(schema.load(None, SMALL))
+    chain.run(chain.BY_NAME["ingest"], first, run)
+    before = run.settings.read_bytes()
+    with pytest.raises(RunError), configure.kept_again(first.override({"finetune.epochs": 1}), run):
+        raise RunError("no")
+    assert run.settings.read_bytes() == before

@@ -120,7 +120,7 @@ def _remember(earlier: Sequence[RunDir], run: RunDir) -> None:
     found: list[Tensor] = []
     groups: list[str] = []
     for other in earlier:
-        whose = files.load_table(packed.manifest(other.batch))["group"].astype(str).tolist()
+        whose = packed.table(other.batch)["group"].tolist()
         rows = packed.read(other.features_of(other.batch)).images.flatten(1)
         new = [number for number, row in enumerate(rows.numpy()) if row.tobytes() not in seen]
         seen |= {rows[number].numpy().tobytes() for number in new}
@@ -205,7 +205,7 @@ def _copies(settings: Settings, run: RunDir) -> list[str]:
             for i in near_copies.copies(batch.images[start : start + NEAR].numpy(), partners):
                 found.setdefault(start + i, int(trained[rank[i]]))
         pairs += sorted(found.items())
-    ids = [files.load_table(packed.manifest(path))["id"].tolist() for path in (run.batch, run.labeled)]
+    ids = [packed.table(path)["id"].tolist() for path in (run.batch, run.labeled)]
     return near_copies.warnings(pairs, *ids)
 
 

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from erd.base import files
 from erd.reporting import figures, plot_tables
+from erd.runs import results
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Encoded, Ingested, Metrics
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
 from erd.statistics import decisions
 from erd.statistics.metrics import Detection
+from erd.training.members import best_epoch
 from erd.weekly.stages.base import Stage, one
 from erd.weekly.stages.finetune import member_labels
 
@@ -20,11 +21,12 @@ from erd.weekly.stages.finetune import member_labels
 def evaluate(settings: Settings, run: RunDir) -> Done:
     """AUROC, TNR@95, power and false positives where the truth is known; figures."""
     labels = member_labels(settings, run)
-    batch, holdout = files.load_table(run.scores), files.load_table(run.holdout_scores)
-    reference = files.load_table(run.reference_scores)["score"].to_numpy()
+    batch, holdout = results.scores(run), results.scores_of_known(run.holdout_scores)
+    reference = results.scores_of_known(run.reference_scores)["score"].to_numpy()
     decided, ingested = Decided.read(run), Ingested.read(run)
-    pretrained = files.load_json(run.history(run.pretrained))
-    members = {label: files.load_json(run.history(run.member(label))) for label in labels}
+    kept, best = best_epoch(run.pretrained), {label: best_epoch(run.member(label)) for label in labels}
+    pretrained = results.history_of(run, run.pretrained, kept)
+    members = {label: results.history_of(run, run.member(label), epoch) for label, epoch in best.items()}
     lowest = batch.loc[batch["flagged"], "score"].min()
     Metrics(
         batch=run.batch_name,
@@ -34,7 +36,7 @@ def evaluate(settings: Settings, run: RunDir) -> Done:
         images=len(batch),
         verdict=decided.verdict,
         threshold=float(lowest) if np.isfinite(lowest) else None,
-        val_accuracy=pretrained[files.load_facts(run.pretrained)["best_epoch"] - 1]["val_accuracy"],
+        val_accuracy=pretrained[kept - 1]["val_accuracy"],
         members=len(labels),
         sizes=ingested.sizes,
         warnings=[*ingested.warnings, *Encoded.read(run).warnings, *decided.warnings],
@@ -42,7 +44,6 @@ def evaluate(settings: Settings, run: RunDir) -> Done:
     ).write(run)
     for folder in (run.figures, run.plots):
         shutil.rmtree(folder, ignore_errors=True)
-    best = {label: files.load_facts(run.member(label))["best_epoch"] for label in labels}
     drawn = figures.draw_all(run, ingested.classes, batch, members, best)
     plot_tables.write_all(run, batch, reference, members)
     return Done("evaluate", (run.metrics, *drawn))

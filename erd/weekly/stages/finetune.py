@@ -103,6 +103,16 @@ def older_rows(run: RunDir, settings: Settings) -> Rows | None:
     return None
 
 
+def older_groups(run: RunDir) -> list[str]:
+    """Whose image each of the earlier batches is."""
+    rows = packed.read(run.older).rows()
+    with files.understood(run.older):
+        groups = files.load_facts(run.older, {"groups": list})["groups"]
+        if len(groups) != len(rows):
+            raise ValueError(f"{len(rows)} images, and groups of {len(groups)}")
+    return list(map(str, groups))
+
+
 def member_labels(settings: Settings, run: RunDir) -> list[int]:
     """The artificial labels of this run, as numbers among its known classes."""
     return draw_labels(settings.finetune, Ingested.read(run).classes, settings.seed)
@@ -132,7 +142,7 @@ def folds_of(settings: Settings, groups: np.ndarray) -> list[tuple[int | None, n
 
 def groups_of(images: Path, part: str | None = None) -> np.ndarray:
     """Whose image each row of a packed set is, or of a part of it."""
-    table = files.load_table(packed.manifest(images))
+    table = packed.table(images, *(["part"] if part else []))
     return (table[table["part"] == part] if part else table)["group"].to_numpy().astype(str)
 
 

@@ -33,9 +33,17 @@ from erd.training import devices
 from erd.training.batches import Mixture
 from erd.training.checkpoint import State
 from erd.training.loop import EVAL_BATCH, predict
-from erd.training.members import load_net
+from erd.training.members import folds_learned, load_net
 from erd.weekly.stages.base import Stage, one
-from erd.weekly.stages.finetune import folds_of, groups_of, learned_without, member_labels, older_file, older_rows
+from erd.weekly.stages.finetune import (
+    folds_of,
+    groups_of,
+    learned_without,
+    member_labels,
+    older_file,
+    older_groups,
+    older_rows,
+)
 
 SMALLEST_GROUP = 5  # images that are told as look-alikes
 SCORED_AT_ONCE = 64 * EVAL_BATCH  # images: bounds memory; whole batches, so that no bit depends on it
@@ -66,11 +74,11 @@ def score(settings: Settings, run: RunDir) -> Done:
     def work(key: str) -> None:
         device = devices.device(settings.run)
         paths = [run.pretrained, *(run.member(label) for label in labels)]
-        nets = [(*load_net(path, device), files.load_facts(path).get("folds", [])) for path in paths]
+        nets = [(*load_net(path, device), folds_learned(path)) for path in paths]
         folds = folds_of(settings, groups_of(run.batch))
         older = older_rows(run, settings)
         train_labels = packed.read(run.seen(run.labeled, settings)).labels_of("train")
-        weeks = 1 + len(files.load_facts(run.older)["batches"]) if older is not None else 1
+        weeks = 1 + len(files.load_facts(run.older, {"batches": list})["batches"]) if older is not None else 1
 
         # No defaults here and below: a cache takes a call that leaves one out for another one.
         @functools.cache  # in some modes the same known images serve twice
@@ -131,7 +139,7 @@ def score(settings: Settings, run: RunDir) -> Done:
             batch, whose = seen(run.batch, None), groups_of(run.batch)
             if together:
                 batch = torch.cat([batch, seen(run.older, None)])
-                whose = np.concatenate([whose, files.load_facts(run.older)["groups"]])
+                whose = np.concatenate([whose, older_groups(run)])
             held_out, known = seen(run.labeled, with_batch), joint(None).candidates.known
             groups = whose, groups_of(run.labeled, with_batch)
             draws = max(scan.DRAWS, math.ceil(1 / level))
@@ -262,7 +270,7 @@ def _scored(
 ) -> pd.DataFrame:
     """One row an image of a packed set, or of a part of it. The first net is the classifier, the others are members."""
     columns = _columns(run.seen(images, settings), part, nets, settings, Ingested.read(run).classes)
-    manifest = files.load_table(packed.manifest(images))  # now that the images are no longer mapped
+    manifest = packed.table(images)  # now that the images are no longer mapped
     if part:
         manifest = manifest[manifest["part"] == part].reset_index(drop=True)
     table = {"id": manifest["id"]} | columns

@@ -12,7 +12,6 @@ from dataclasses import replace
 import pandas as pd
 from scipy.stats import binom
 
-from erd.base import files
 from erd.data import collect, library, packed
 from erd.data.library import Held
 from erd.reporting import answer_words
@@ -20,6 +19,7 @@ from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, OfClass, Refused
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
+from erd.training.members import classes_of
 from erd.weekly import class_accuracy, sealed
 from erd.weekly.stages import encode, ingest, pretrain
 from erd.weekly.stages.base import Stage, one
@@ -67,7 +67,7 @@ def _refused(settings: Settings, run: RunDir, other: RunDir, found: ClassAccurac
     the answers about batches that are new."""
     if found.before is None:
         return []
-    before = set(files.load_facts(other.pretrained)["classes"])
+    before = set(classes_of(other.pretrained))
     fresh = [row for row in found.classes if row.name not in before]
     names = [row.name for row in fresh if row.now is None or row.now < LEARNED]
     fell = _fell(settings, run, other, found)
@@ -77,7 +77,7 @@ def _refused(settings: Settings, run: RunDir, other: RunDir, found: ClassAccurac
     known = library.read(collect.library_of(settings)).table
     if names:
         return [_one(name, found, known[known["label"] == name], fell, new=True) for name in names]
-    here, there = (set(files.load_table(packed.manifest(each.labeled))["id"]) for each in (run, other))
+    here, there = (set(packed.table(each.labeled)["id"]) for each in (run, other))
     came = known[known["id"].isin(here - there) & (known["batch"] != "")]
     return [_one(str(batch), found, rows, fell) for batch, rows in came.groupby("batch", sort=False)]
 
