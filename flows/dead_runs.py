@@ -21,6 +21,7 @@ ENDS = {f"prefect.flow-run.{name}" for name in ("Completed", "Failed", "Cancelle
 
 def mark_crashed(seconds: int) -> None:
     """Have the server call a run dead that was silent for so long; said again it is another time, not a second one."""
+    told = f"Not heard of for {seconds} seconds."
     wanted = Automation(
         name=NAME,
         description=f"A flow run of erd that has not been heard of for {seconds} seconds",
@@ -34,14 +35,12 @@ def mark_crashed(seconds: int) -> None:
             threshold=1,
             within=timedelta(seconds=seconds),
         ),
-        actions=[ChangeFlowRunState(state=StateType.CRASHED, message=f"Not heard of for {seconds} seconds.")],
+        actions=[ChangeFlowRunState(name=None, state=StateType.CRASHED, message=told, force=False)],
     )
     with get_client(sync_client=True) as client:
-        first, *others = [one.id for one in client.read_automations_by_name(NAME)] or [None]
-        for one in others:
-            client.delete_automation(one)
-    if first is None:
-        wanted.create()
-    else:
-        wanted.id = first
+        there = client.read_automations_by_name(NAME)
+    if there:
+        wanted.id = there[0].id
         wanted.update()
+    else:
+        wanted.create()

@@ -1,5 +1,5 @@
-"""What follows a weekly run that crashed: its run in MLflow ends too, KILLED, and not only with the next week's. Prefect
-starts it on the event of the state.
+"""What follows a weekly run that crashed: its run in MLflow ends too, KILLED, and does not wait for the next week's.
+Prefect starts it on the event of the state.
 
 prefect deployment run 'on-crash/on-crash'
 """

@@ -52,14 +52,26 @@ def server(sql: str) -> Iterator[Postgres]:
         other = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
     (folder / "password").write_text(PASSWORD)
     (folder / "password").chmod(0o644)
-    found, data = Postgres(free_port(), newest.parent), folder / "data"
-    making = [found.tools / "initdb", "-D", data, "-U", USER, "-A", "scram-sha-256", "--pwfile", folder / "password"]
-    subprocess.run([*making, "--no-sync"], check=True, capture_output=True, cwd=folder, **other)  # type: ignore[call-overload]
-    words = [newest, "-D", data, "-p", str(found.port), "-k", folder, "-c", "listen_addresses=127.0.0.1", "-F"]
+    found, data = Postgres(free_port(), newest.parent), str(folder / "data")
+    making = ["-U", USER, "-A", "scram-sha-256", "--pwfile", str(folder / "password"), "--no-sync"]
+    initdb = [str(found.tools / "initdb"), "-D", data, *making]
+    subprocess.run(initdb, check=True, capture_output=True, cwd=folder, **other)  # type: ignore[call-overload]
+    words = [
+        str(newest),
+        "-D",
+        data,
+        "-p",
+        str(found.port),
+        "-k",
+        str(folder),
+        "-c",
+        "listen_addresses=127.0.0.1",
+        "-F",
+    ]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log, cwd=folder, start_new_session=True, **other)  # type: ignore[call-overload]
     try:
-        ready = [found.tools / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(found.port)]
+        ready = [str(found.tools / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(found.port)]
         deadline = time.monotonic() + 60
         while subprocess.run(ready).returncode:
             assert process.poll() is None, (folder / "log").read_text()

@@ -1,5 +1,5 @@
-"""The commands `erd sync`, `erd reproduce`, `erd backup`, `erd restore`, `erd scenarios` and `erd doctor`: records, tables,
-and this machine."""
+"""The commands `erd sync`, `erd reproduce`, `erd backup`, `erd restore`, `erd scenarios` and `erd doctor`: records,
+tables, and this machine."""
 
 import argparse
 import json
@@ -96,7 +96,7 @@ def restore(arguments: argparse.Namespace) -> dict[str, Any]:
     for note in done.notes:
         log.warning("note: %s", note)
     if not arguments.json:
-        print(f"{done.files:,} files, each as it was saved, in {done.place}; `prefect deploy --all` there, or `make up`")
+        print(f"{done.files:,} files, each as it was saved, in {done.place}; `make up` there deploys its schedule")
     return {"folder": str(done.place), "files": done.files, "notes": done.notes}
 
 

@@ -132,11 +132,13 @@ def _copy_of(database: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         try:
-            with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=60)) as source:
-                with contextlib.closing(sqlite3.connect(copy)) as drain:
-                    source.backup(drain)
+            with (
+                contextlib.closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as source,
+                contextlib.closing(sqlite3.connect(copy)) as drain,
+            ):
+                source.backup(drain)
         except sqlite3.Error as error:
-            raise RunError(f"the database {database} cannot be copied ({why(error)}); `erd doctor` looks at it") from error
+            raise RunError(f"the database {database} cannot be copied ({why(error)}); see `erd doctor`") from error
         yield copy
 
 

@@ -69,7 +69,7 @@ def services(database: Postgres, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module")
 def weeks(services: Services) -> dict[str, dict[str, Any]]:
-    """What `erd run --json` says of four batches at once, beside a fifth whose process is killed; all in one workspace."""
+    """What `erd run --json` says of four batches at once; beside them a fifth, whose process is killed."""
     runs = {batch: start(services, batch, SMALL) for batch in WEEKS}
     victim = start(services, DEAD, LONG)
     folder = services.place("worker", "/workspace") / "runs"
@@ -125,7 +125,7 @@ def states(services: Services, flow: str) -> dict[str, str]:
     return {run["name"]: run["state_type"] for run in found if run["state_type"] != "SCHEDULED"}
 
 
-# ------------------------------------------------------------------------------------------------ four weeks, PostgreSQL
+# ----------------------------------------------------------------------------------------------- four weeks, PostgreSQL
 
 
 @pytest.mark.timeout(1200)  # a busy machine may need many minutes for what takes two
@@ -216,7 +216,8 @@ def test_a_flow_run_in_a_pool_of_containers_has_workspace_servers_and_beats(serv
     finally:
         ask(services, path, {"work_pool_name": "local"}, "PATCH")
     with temporary_settings({PREFECT_API_URL: f"{services.address('prefect')}/api"}):
-        made = asyncio.run(Configuration.from_template_and_values(template, variables)).model_dump()
+        job: Any = asyncio.run(Configuration.from_template_and_values(template, variables))
+    made = job.model_dump()
     client = composed.SERVICES["services"]["worker"]["environment"]
     for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
         assert made["env"][name] == client[name]

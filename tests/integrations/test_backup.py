@@ -23,7 +23,8 @@ from erd.runs.answers import Answer, Answers, now
 from erd.runs.folder import RunDir
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["--set", "pretrain.epochs=1", "--set", "finetune.epochs=1", "--set", "finetune.members=2", "--runner", "serial"]
+SMALL = ["--set", "pretrain.epochs=1", "--set", "finetune.epochs=1", "--set", "finetune.members=2",
+         "--runner", "serial"]  # fmt: skip
 
 
 def erd(*words: str, cwd: Path) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def test_a_lost_workspace_goes_on_elsewhere_with_all_it_had(workspace: Path, tmp
             mlflow.set_tracking_uri(f"sqlite:///{place / 'mlflow.db'}")
             loaded = mlflow.pyfunc.load_model(f"models:/erd-digits-near/{champion.version}")
             assert loaded.metadata is not None
-        assert erd("reproduce", client.get_run(champion.run_id or "").info.run_id, cwd=place)["identical"], "DVC's cache"
+        assert erd("reproduce", champion.run_id or "", cwd=place)["identical"], "from DVC's cache"
         third = erd("run", "--batch", "2026-W47", *SMALL, cwd=place)
         assert third["model_version"] == int(champion.version) + 1
         looks = json.loads((place / "runs" / "alarms.json").read_text())
@@ -128,7 +129,8 @@ def test_records_that_are_elsewhere_are_named_without_their_password(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://erd:secret@db:5432/mlflow")
     monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", "postgresql+asyncpg://erd:secret@db:5432/prefect")
     command = [sys.executable, "-m", "erd.cli", "backup", str(tmp_path / "week.tar")]
-    done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "note: MLflow's records are at postgresql://db:5432/mlflow, and not in it" in done.stderr
     assert "note: Prefect's records are at postgresql+asyncpg://db:5432/prefect, and not in it" in done.stderr
