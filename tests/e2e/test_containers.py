@@ -142,6 +142,9 @@ def test_four_weeks_at_once_all_complete_and_nothing_is_locked(
         children = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
         assert len(children) == 3, "the classifier and two members"
         assert not re.search("locked|deadlock|did not take|Traceback", said["said"])
+    years = [run for run in client.search_runs([run.info.experiment_id]) if run.info.run_name == "the year"]
+    assert [year.info.status for year in years] == ["FINISHED"]
+    assert len(client.get_metric_history(years[0].info.run_id, "year/accuracy")) == len(WEEKS)
     assert sorted(said["model_version"] for said in weeks.values()) == [1, 2, 3, 4]
     assert database.ask("prefect", "SELECT count(*) FROM flow_run WHERE state_type = 'COMPLETED'") >= ["4"]
     assert not list(services.folder.rglob("*.db")), "all of it in PostgreSQL"
