@@ -21,6 +21,7 @@ from erd.base.processes import end_with
 # Before Prefect is imported, which is when it reads them.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
+os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")  # as prefect.yaml has it (flows/dead_runs.py)
 
 import httpx
 from prefect.context import refresh_global_settings_context

@@ -27,7 +27,7 @@ from erd.base.errors import RunError, UserError
 
 HOST = "127.0.0.1"
 POOL = "local"
-LOGS = Path("logs")
+LOGS, DEPLOYMENTS = Path("logs"), Path("prefect.yaml")
 PATIENCE = 180  # seconds for a server to answer, on a busy machine
 GRACE = 15  # seconds to end by itself what was asked to
 # In the environment of all our processes: a flow run has a session of its own and can outlive its worker.
@@ -73,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def start(stack: "Stack", prefect_port: int, mlflow_port: int) -> None:
+    if not DEPLOYMENTS.exists():
+        raise RunError(f"there is no {DEPLOYMENTS} here: `erd init --labeled DIR` makes a workspace, or go to a clone")
     prefect, mlflow = f"http://{HOST}:{prefect_port}", f"http://{HOST}:{mlflow_port}"
     api = os.environ.get("PREFECT_API_URL") or f"{prefect}/api"
     tracking = os.environ.get("MLFLOW_TRACKING_URI") or mlflow

@@ -27,7 +27,7 @@ TASKS = {
     "every week": ("init", "ingest", "run", "status", "history"),
     "experts": ("review", "incorporate", "decide", "sensitivity"),
     "benchmark": ("bench", "methods", "scenarios", "simulate"),
-    "machine": ("doctor", "stage", "sync", "reproduce", "completion"),
+    "machine": ("doctor", "stage", "sync", "reproduce", "backup", "restore", "completion"),
 }
 EXAMPLE = """\
 an example, own images from files to a learned new class:

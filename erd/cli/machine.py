@@ -1,4 +1,5 @@
-"""The commands `erd sync`, `erd reproduce`, `erd scenarios` and `erd doctor`: records, tables, and this machine."""
+"""The commands `erd sync`, `erd reproduce`, `erd backup`, `erd restore`, `erd scenarios` and `erd doctor`: records,
+tables, and this machine."""
 
 import argparse
 import json
@@ -19,6 +20,11 @@ def add(command: NewCommand) -> None:
     late.add_argument("run_dir", metavar="RUN_DIR", help="such as runs/2026-W46")
     again = command("reproduce", reproduce, "make a tracked run again from its recorded data, and compare")
     again.add_argument("run_id", metavar="RUN_ID", help="of MLflow; `erd run --json` prints it")
+    saved = command("backup", backup, "the whole workspace in one file, also while it is in use")
+    saved.add_argument("file", metavar="FILE", help="such as /mnt/backup/2026-W46.tar; .tar.gz is packed")
+    back = command("restore", restore, "a workspace back from such a file, also elsewhere")
+    back.add_argument("file", metavar="FILE", help="that `erd backup` made")
+    back.add_argument("folder", metavar="DIR", help="a new or empty one")
     command("scenarios", scenarios, "list the scenarios: which images, which of them are novel")
     with_data(command("doctor", doctor, "find what is wrong here, and how to put it right"))
 
@@ -68,6 +74,30 @@ def reproduce(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.json:
         print(f"identical: scores and metrics of {arguments.run_id}, made again in {done.run.root}")
     return result
+
+
+def backup(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Databases, labelled images, DVC's cache, runs, answers, the ledger: all that is in the workspace."""
+    from erd.integrations import backup
+
+    saved = backup.save(Path(arguments.file))
+    for note in saved.notes:
+        log.warning("note: %s", note)
+    if not arguments.json:
+        print(f"{len(saved.files):,} files, {saved.size / 1e6:,.1f} MB, in {arguments.file}")
+    return {"file": arguments.file, "files": len(saved.files), "bytes": saved.size, "notes": saved.notes}
+
+
+def restore(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What `erd backup` saved, in another folder."""
+    from erd.integrations import backup
+
+    done = backup.restore(Path(arguments.file), Path(arguments.folder))
+    for note in done.notes:
+        log.warning("note: %s", note)
+    if not arguments.json:
+        print(f"{done.files:,} files, each as it was saved, in {done.place}; `make up` there deploys its schedule")
+    return {"folder": str(done.place), "files": done.files, "notes": done.notes}
 
 
 def scenarios(arguments: argparse.Namespace) -> dict[str, Any]:

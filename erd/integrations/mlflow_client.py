@@ -123,8 +123,17 @@ def unreachable(error: BaseException | None) -> bool:
 
 def experiment_id(client: "MlflowClient", name: str, look: Look = STREAM) -> str:
     """The experiment of that name: made where there is none, taken back where it was thrown away."""
-    found = client.get_experiment_by_name(name)
-    made = client.create_experiment(name) if found is None else found.experiment_id
+    from mlflow.exceptions import MlflowException
+
+    if (found := client.get_experiment_by_name(name)) is None:
+        try:
+            made = client.create_experiment(name)
+        except MlflowException as error:  # another run was quicker
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            found = client.get_experiment_by_name(name)
+    if found is not None:
+        made = found.experiment_id
     if found is not None and found.lifecycle_stage == "deleted":
         client.restore_experiment(made)
     mlflow_views.dress(client, made, {} if found is None else found.tags, look)

@@ -79,9 +79,9 @@ class Tracker:
                 new.earlier = [*old.earlier, asdict(old) | {"earlier": []}]
             save(run, new)
             reached = self._attempt(run, new)
-        for path in sorted(run.root.parent.glob(f"*/{run.tracked.name}")):
-            if path != run.tracked:
-                reached = self._tidy(RunDir(path.parent), reached)
+        for other in _tracked(run.root.parent):
+            if other != run:
+                reached = self.tidy(other, reached)
         return new.run_id
 
     def send(self) -> bool:
@@ -133,7 +133,7 @@ class Tracker:
         self._quiet_until, self._warned = 0.0, False
         return True
 
-    def _tidy(self, other: RunDir, reached: bool) -> bool:
+    def tidy(self, other: RunDir, reached: bool) -> bool:
         """Close and send what another folder's run left; whether MLflow (still) answers."""
         with alone_with(other):
             record = read(other)
@@ -141,6 +141,16 @@ class Tracker:
                 return reached
             mark_killed(other, record)
             return reached and self._attempt(other, record)
+
+
+def close_dead(runs: Path) -> list[RunDir]:
+    """Close and send all that killed runs left open in that folder; those of which MLflow knows it now."""
+    open_ones = [run for run in _tracked(runs) if (record := read(run)) and END not in record.sent]
+    return [run for run in open_ones if Tracker(run).tidy(run, True) and (end := read(run)) and END in end.sent]
+
+
+def _tracked(runs: Path) -> list[RunDir]:
+    return [RunDir(path.parent) for path in sorted(runs.glob(f"*/{RunDir(runs).tracked.name}"))]
 
 
 def sync(run: RunDir) -> bool:

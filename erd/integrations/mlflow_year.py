@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erd.base.errors import why
+from erd.base.locks import held
 from erd.integrations import mlflow_client
 from erd.integrations.mlflow_client import milliseconds
 from erd.integrations.mlflow_views import NOTE, YEAR_TAG
@@ -36,11 +37,11 @@ Points = Mapping[str, Mapping[int, float]]  # metric → number of the week → 
 
 def send(runs: Path, stream: str) -> bool:
     """Bring the run up to date; whether it is. Nothing that goes wrong here may end anything."""
-    weeks = [week for week in history.weeks(runs) if week["stream"] == stream]
-    if not weeks:
-        return True
     try:
-        _send(mlflow_client.connect(), key_of(runs, stream), stream, weeks)
+        with held(runs / ".year.lock"):  # weeks that end at once would make one each
+            weeks = [week for week in history.weeks(runs) if week["stream"] == stream]
+            if weeks:
+                _send(mlflow_client.connect(), key_of(runs, stream), stream, weeks)
     except Exception as error:
         trouble = "does not answer" if mlflow_client.unreachable(error) else f"did not take it: {why(error)}"
         log.warning("the year is not up to date: MLflow at %s %s", mlflow_client.location(), trouble)

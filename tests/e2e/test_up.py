@@ -255,15 +255,15 @@ class Recorder(up.Stack):
     def __init__(self) -> None:
         super().__init__()
         self.started: list[str] = []
+        self.words: dict[str, tuple[str, ...]] = {}
 
     def serve(self, name: str, *words: str) -> None:
         self.started.append(name)
+        self.words[name] = words
 
     def run(self, name: str, *words: str, fine: str | None = None) -> str:
         self.started.append(name)
-        if name == "database":
-            assert "MLFLOW_TRACKING_URI" not in self.environment
-        return "sqlite:///mlflow.db"
+        return self.environment.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
 
     def wait_for(self, url: str, name: str) -> None:
         pass
@@ -301,3 +301,25 @@ def test_an_address_that_is_ours_is_started(monkeypatch: pytest.MonkeyPatch) -> 
     stack = Recorder()
     up.start(stack, *ports)
     assert stack.started == ["Prefect server", "database", "MLflow server", "work pool", "deploy", "worker"]
+    assert "sqlite:///mlflow.db" in stack.words["MLflow server"], "the database that is used without a server"
+
+
+def test_postgresql_is_behind_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For real in test_containers.py; here that `make up` hands both addresses on, and runs speak to the servers."""
+    database, other = "postgresql://erd@db:5432/mlflow", "postgresql+asyncpg://erd@db:5432/prefect"
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", other)
+    stack, ports = Recorder(), (free_port(), free_port())
+    up.start(stack, *ports)
+    assert stack.started == ["Prefect server", "database", "MLflow server", "work pool", "deploy", "worker"]
+    words = stack.words["MLflow server"]
+    assert words[words.index("--backend-store-uri") + 1] == database
+    assert stack.environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == other
+    assert stack.environment["MLFLOW_TRACKING_URI"] == f"http://127.0.0.1:{ports[1]}"
+
+
+def test_a_folder_without_deployments_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match="`erd init --labeled DIR` makes a workspace"):
+        up.start(Recorder(), free_port(), free_port())

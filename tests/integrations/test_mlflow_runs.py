@@ -12,7 +12,7 @@ from servers import free_port, mlflow_server
 
 from erd.base.locks import alone_in
 from erd.integrations import mlflow_runs
-from erd.integrations.mlflow_client import location, milliseconds
+from erd.integrations.mlflow_client import connect, experiment_id, location, milliseconds
 from erd.integrations.mlflow_runs import Tracker
 from erd.reporting import wording
 from erd.runs import configure
@@ -282,6 +282,28 @@ def test_a_killed_run_is_closed_at_the_next_start_there_or_beside_it_and_a_livin
     assert not mlflow_runs.sync(RunDir(run.root.with_name("never begun")))
     assert mlflow_runs.sync(alive)
     assert json.loads(alive.tracked.read_text())["status"] == "KILLED"
+
+
+def test_a_dead_run_is_closed_without_a_next_one_and_a_living_one_is_not(run: RunDir) -> None:
+    chosen = settings(run)
+    dead, alive = (RunDir(run.root.with_name(name)) for name in ("died", "lives"))
+    with alone_in(alive.root), alone_in(dead.root):
+        Tracker(alive).begin(chosen)
+        Tracker(dead).begin(chosen)
+    with alone_in(alive.root):
+        assert mlflow_runs.close_dead(run.root.parent) == [dead]
+        assert mlflow_runs.close_dead(run.root.parent) == [], "and only once"
+    parents, _ = in_mlflow(run)
+    assert {parent.info.run_name: parent.info.status for parent in parents} == {"died": "KILLED", "lives": "RUNNING"}
+
+
+def test_an_experiment_that_another_run_makes_at_the_same_time_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = connect()
+    made = experiment_id(client, "made twice")
+    look = client.get_experiment_by_name
+    answers = iter([None])
+    monkeypatch.setattr(client, "get_experiment_by_name", lambda name: next(answers, look(name)))
+    assert experiment_id(client, "made twice") == made
 
 
 def test_the_commit_of_a_workspace_is_recorded(
