@@ -1,0 +1,40 @@
+"""Tables for people, as CSV: a spreadsheet that opens one takes no cell of it for a formula.
+
+A text that a spreadsheet would calculate (=1+1, @SUM, -x) gets a ' before it, and loses it when it is read here again.
+"""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from erd.base import files
+from erd.base.errors import RunError, why
+
+# Also in full width, and after what spreadsheets pass over. A ' before one makes another one: so nothing is lost.
+FORMULA = re.compile(r"['\s]*[=+\-@＝＋－＠]|'*[\t\r\n]")
+
+
+def shown(text: str) -> str:
+    """As a cell of a CSV that people open."""
+    return f"'{text}" if FORMULA.match(text) else text
+
+
+def meant(cell: str) -> str:
+    """The text of such a cell."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell[1:]) else cell
+
+
+def save(path: Path, table: pd.DataFrame) -> None:
+    with files.replacing(path) as draft:
+        table.map(lambda cell: shown(cell) if isinstance(cell, str) else cell).to_csv(draft, index=False)
+
+
+def load(path: Path) -> pd.DataFrame:
+    """All of it as text: a file may be called NA, or 1e5."""
+    try:
+        return pd.read_csv(path, dtype=str, keep_default_na=False).map(meant)
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing; run the stage that writes it first") from None
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({why(error)}); delete it and run again") from error
