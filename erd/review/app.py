@@ -267,7 +267,7 @@ def is_loopback(host: str) -> bool:
 
 def address(host: str, port: int) -> str:
     """Where a browser finds it; all interfaces at once have no address, the machine's name does."""
-    if host in ("0.0.0.0", "::"):
+    if host in ("0.0.0.0", "::"):  # noqa: S104 (asked, not bound)
         host = socket.gethostname()
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 

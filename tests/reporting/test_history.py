@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -196,9 +198,16 @@ def test_weeks_that_did_not_change_are_not_read_again(tmp_path: Path, monkeypatc
     before = history.weeks(tmp_path / "runs")
     assert [row["batch"] for row in before] == ["2026-W1", "2026-W2", "2026-W3"]
     read: list[Path] = []
-    load_json, load_table = files.load_json, files.load_table
-    monkeypatch.setattr(files, "load_json", lambda path: read.append(path) or load_json(path))
-    monkeypatch.setattr(files, "load_table", lambda path: read.append(path) or load_table(path))
+
+    def noted(load: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        def loaded(path: Path) -> Any:
+            read.append(path)
+            return load(path)
+
+        return loaded
+
+    for name in ("load_json", "load_table"):
+        monkeypatch.setattr(files, name, noted(getattr(files, name)))
     assert history.weeks(tmp_path / "runs") == before
     assert not read
     say(second, 1, "digit 7")
