@@ -1,9 +1,10 @@
-"""What docs/security.md promises, and can be seen without starting anything: no code from files, exact versions, weights
-that are the ones that were made."""
+"""What docs/security.md promises of files: none runs code, versions are exact, weights are the ones that were made."""
 
 import ast
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -87,6 +88,25 @@ def test_every_installed_package_has_exactly_the_version_that_was_tested() -> No
     there = {plain(found.metadata["Name"]): found.version for found in metadata.distributions()}
     assert not {f"{name}=={version}" for name, version in there.items()
                 if name not in tools and wanted.get(name) != version.partition("+")[0]}  # fmt: skip
+
+
+def test_what_is_installed_fits_together() -> None:
+    said = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout
+
+
+TESTED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+def test_every_promise_of_the_page_has_a_test_that_is_there() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    promised = page.partition("## Promised")[2].partition("## Not promised")[0]
+    rows = [line for line in promised.splitlines() if line.startswith("| ") and not line.startswith("| what")]
+    assert len(rows) > 10
+    for row in rows:
+        assert TESTED.search(row), f"no test: {row}"
+    for file, name in TESTED.findall(page):
+        assert f"def {name}" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {name}"
 
 
 @pytest.fixture

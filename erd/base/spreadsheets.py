@@ -3,6 +3,7 @@
 A text that a spreadsheet would calculate (=1+1, @SUM, -x) gets a ' before it, and loses it when it is read here again.
 """
 
+import csv
 import re
 from pathlib import Path
 
@@ -25,9 +26,17 @@ def meant(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell[1:]) else cell
 
 
+def text(table: pd.DataFrame) -> str:
+    cells = table.map(lambda cell: shown(cell) if isinstance(cell, str) else cell)
+    torn = any("\r" in cell for column in cells for cell in cells[column] if isinstance(cell, str))
+    # By itself a carriage return is not quoted, and would begin a row of its own.
+    return cells.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_ALL if torn else csv.QUOTE_MINIMAL)
+
+
 def save(path: Path, table: pd.DataFrame) -> None:
     with files.replacing(path) as draft:
-        table.map(lambda cell: shown(cell) if isinstance(cell, str) else cell).to_csv(draft, index=False)
+        # Names of files may hold bytes that are no letters.
+        draft.write_text(text(table), encoding="utf-8", errors="backslashreplace", newline="")
 
 
 def load(path: Path) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from erd.base import files
-from erd.base.errors import why
+from erd.base.errors import RunError, why
 from erd.integrations import mlflow_client, mlflow_record
 from erd.integrations.mlflow_record import Record
 from erd.nets import encoders, weights_file
@@ -80,6 +80,13 @@ def register(settings: Settings, run: RunDir) -> Registered:
     if record is None or record.run_id is None:
         return Registered(name, None, None, "MLflow knows no run of this folder yet; `erd sync` tries again")
     try:
+        stage_records.verify(
+            run, run.pretrained, *run.members.glob("*.safetensors"), run.clean_scores, run.neighbour_index
+        )
+    except RunError as error:
+        log.warning("no model is registered: %s", error)
+        return Registered(name, None, None, str(error))
+    try:
         client = mlflow_client.connect()
         found = client.search_model_versions(f"name = '{name}' and run_id = '{record.run_id}'")
         if found:
@@ -131,7 +138,6 @@ def _log(client: "MlflowClient", settings: Settings, run: RunDir, record: Record
         if settings.encoder and (weights := weights_file(settings.model.weights)):
             artifacts["encoder"] = weights  # a bundled one comes with its package, and is known by its hash
         artifacts |= {f"member-{label}": run.member(label) for label in facts.labels}
-        stage_records.verify(run, *(path for path in artifacts.values() if path.is_relative_to(run.root)))
         facts = replace(facts, hashes={key: files.sha256(path) for key, path in artifacts.items()})
         artifacts |= {"facts": Path(folder) / "facts.json"}
         artifacts["facts"].write_text(json.dumps(facts.as_json()), encoding="utf-8")

@@ -5,9 +5,12 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from erd.base import files, spreadsheets
 from erd.base.errors import RunError, UserError, why
@@ -20,12 +23,7 @@ _parsing = threading.Lock()  # a file of JSON takes many times its size in memor
 
 
 def to_csv(queue: Queue) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for answer in queue.answers.current():
-        writer.writerow([spreadsheets.shown(getattr(answer, column) or "") for column in COLUMNS])
-    return text.getvalue()
+    return spreadsheets.text(pd.DataFrame([asdict(answer) for answer in queue.answers.current()], columns=COLUMNS))
 
 
 def to_label_studio(queue: Queue, address: str) -> list[dict[str, Any]]:
