@@ -35,8 +35,7 @@ def text(table: pd.DataFrame) -> str:
 
 def save(path: Path, table: pd.DataFrame) -> None:
     with files.replacing(path) as draft:
-        # Names of files may hold bytes that are no letters.
-        draft.write_text(text(table), encoding="utf-8", errors="backslashreplace", newline="")
+        draft.write_text(text(table), encoding="utf-8", newline="")
 
 
 def load(path: Path) -> pd.DataFrame:

@@ -33,11 +33,6 @@ def test_files_that_were_set_aside_keep_their_names_and_are_no_formulas(tmp_path
     assert [*spreadsheets.load(place).itertuples(index=False, name=None)] == rejected
 
 
-def test_a_name_of_bytes_that_are_no_letters_is_told_all_the_same(tmp_path: Path) -> None:
-    reading.write_rejected(tmp_path / "quarantine.csv", [("scan-\udcff.png", "no image")])
-    assert "scan-\\udcff.png" in (tmp_path / "quarantine.csv").read_text()
-
-
 def test_numbers_stay_numbers(tmp_path: Path) -> None:
     spreadsheets.save(
         tmp_path / "t.csv", pd.DataFrame({"score": [-0.5, 1.0], "file": ["-a", "b"], "none": [None, "x"]})
