@@ -124,7 +124,7 @@ def features_of(images: np.ndarray) -> np.ndarray:
 
 
 def live(job: Job) -> Year:
-    with np.load(job.kept) as kept:
+    with np.load(job.kept, allow_pickle=False) as kept:
         features, labels = torch.from_numpy(kept["f"]).float(), kept["y"]
     sizes, rng = SETS[job.name], np.random.default_rng(FIRST_SEED + job.seed)
     classes = np.unique(labels)

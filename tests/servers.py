@@ -115,7 +115,7 @@ def review_pages() -> Iterator[Callable[..., str]]:
         port = free_port()
         application = app.make(queue.load(run), port, token, **how)
         threading.Thread(target=application.state.prepare, daemon=True).start()
-        server = uvicorn.Server(uvicorn.Config(application, port=port, log_level="warning", lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(application, port=port, http="h11", log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run)
         thread.start()
         running.append((server, thread))

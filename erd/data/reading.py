@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from erd.base import files, progress
+from erd.base import progress, spreadsheets
 from erd.base.errors import RunError, UserError
 from erd.base.processes import cores
 from erd.data import scratch
@@ -109,8 +109,7 @@ def usual_size(entries: Sequence[Entry], largest: int) -> int:
 
 def write_rejected(path: Path, rejected: Sequence[tuple[str, str]]) -> None:
     """quarantine.csv: what was set aside, and why."""
-    with files.replacing(path) as draft:
-        pd.DataFrame(rejected, columns=["file", "reason"]).to_csv(draft, index=False)
+    spreadsheets.save(path, pd.DataFrame(rejected, columns=["file", "reason"]))
 
 
 class _Results:

@@ -220,7 +220,7 @@ def _move_paths(database: Path, old: str, new: str) -> None:
             for column in [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]:
                 for before in ("", "file://", mlflow_client.SQLITE):
                     connection.execute(
-                        f'UPDATE "{table}" SET "{column}" = ? || substr("{column}", ?) '
+                        f'UPDATE "{table}" SET "{column}" = ? || substr("{column}", ?) '  # noqa: S608  # its own names
                         f'WHERE typeof("{column}") = \'text\' AND substr("{column}", 1, ?) = ?',
                         (f"{before}{new}/", len(f"{before}{old}/") + 1, len(f"{before}{old}/"), f"{before}{old}/"),
                     )

@@ -190,7 +190,8 @@ def workspace_tags(settings: Settings, run: RunDir) -> dict[str, str]:
 def git_commit() -> str | None:
     """Of the workspace; None where it is no git repository."""
     with suppress(OSError, subprocess.SubprocessError):
-        head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
+        asked = ["git", "rev-parse", "HEAD"]  # the user's own git, wherever it is
+        head = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10)
         return head.stdout.strip()
     return None
 

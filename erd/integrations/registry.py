@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from erd.base.errors import why
+from erd.base import files
+from erd.base.errors import RunError, why
 from erd.integrations import mlflow_client, mlflow_record
 from erd.integrations.mlflow_record import Record
 from erd.nets import encoders, weights_file
 from erd.reporting import model_card
+from erd.runs import stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
 from erd.settings.schema import Registry, Settings
@@ -78,6 +80,13 @@ def register(settings: Settings, run: RunDir) -> Registered:
     if record is None or record.run_id is None:
         return Registered(name, None, None, "MLflow knows no run of this folder yet; `erd sync` tries again")
     try:
+        stage_records.verify(
+            run, run.pretrained, *run.members.glob("*.safetensors"), run.clean_scores, run.neighbour_index
+        )
+    except RunError as error:
+        log.warning("no model is registered: %s", error)
+        return Registered(name, None, None, str(error))
+    try:
         client = mlflow_client.connect()
         found = client.search_model_versions(f"name = '{name}' and run_id = '{record.run_id}'")
         if found:
@@ -125,12 +134,13 @@ def _log(client: "MlflowClient", settings: Settings, run: RunDir, record: Record
     columns = {"score": "float", "p_value": "double", "flagged": "boolean", "predicted": "string"}
     answer = Schema([ColSpec(kind, name) for name, kind in columns.items()])
     with TemporaryDirectory() as folder, _global_location():
-        (Path(folder) / "facts.json").write_text(json.dumps(facts.as_json()), encoding="utf-8")
         artifacts = {"classifier": run.pretrained, "reference": run.clean_scores, "neighbours": run.neighbour_index}
         if settings.encoder and (weights := weights_file(settings.model.weights)):
             artifacts["encoder"] = weights  # a bundled one comes with its package, and is known by its hash
         artifacts |= {f"member-{label}": run.member(label) for label in facts.labels}
+        facts = replace(facts, hashes={key: files.sha256(path) for key, path in artifacts.items()})
         artifacts |= {"facts": Path(folder) / "facts.json"}
+        artifacts["facts"].write_text(json.dumps(facts.as_json()), encoding="utf-8")
         # Model.log, since mlflow.pyfunc.log_model takes no run's id: it would start, and end, a run of its own.
         model = client.create_logged_model(record.experiment_id, name, record.run_id, params=record.params)
         Model.log(

@@ -48,6 +48,7 @@ class Ensemble(PythonModel):
     def load_context(self, context: PythonModelContext) -> None:
         files = {name: Path(path) for name, path in context.artifacts.items()}
         facts = Facts(**json.loads(files["facts"].read_text(encoding="utf-8")))
+        facts.check(files)
         members = [files[f"member-{label}"] for label in facts.labels]
         self.scorer = Scorer(
             facts, files["classifier"], members, files["reference"], files["neighbours"], files.get("encoder")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from erd.base import files
+from erd.base import spreadsheets
 from erd.data import packed
 from erd.reporting import tiers
 from erd.runs.folder import RunDir
@@ -26,8 +26,7 @@ def export(run: RunDir) -> Path:
     for row, name in zip(chosen.index, names, strict=True):
         Image.fromarray(images[row].squeeze().numpy()).save(draft / name)
     listing = tiers.readable(chosen)[["id", "score", "p_value", "flagged", "predicted", "wrong_at_most"]]
-    with files.replacing(draft / "flagged.csv") as path:
-        listing.assign(file=names).to_csv(path, index=False)
+    spreadsheets.save(draft / "flagged.csv", listing.assign(file=names))
     shutil.rmtree(folder, ignore_errors=True)
     draft.rename(folder)
     return folder

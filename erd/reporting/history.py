@@ -4,9 +4,11 @@ retrospect(run)      # one batch
 write()              # runs/history.html: all batches of the workspace, in the order they were scored
 """
 
+import functools
 import io
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from erd.base import files
-from erd.base.errors import UserError
+from erd.base.errors import RunError, UserError
 from erd.reporting import answer_words, html, wording
 from erd.runs import audit, configure, results, stage_records
 from erd.runs.answers import KINDS, Answers, agreed, audited
-from erd.runs.folder import HISTORY, RUNS, RunDir
+from erd.runs.folder import HISTORY, KEPT_WEEKS, RUNS, RunDir
 from erd.runs.results import ClassAccuracy, Ingested, Metrics, Sensitivity
 from erd.statistics.audit import NOTHING as NO_AUDIT
 from erd.statistics.audit import Audit
@@ -82,34 +84,70 @@ def keep(run: RunDir) -> dict[str, float | int | None]:
 
 
 def weeks(runs: Path = RUNS) -> list[dict[str, Any]]:
-    """One row a batch that was scored, the earliest first."""
-    rows = []
+    """One row a batch that was scored, the earliest first. Of hundreds of weeks all but the last few are as they were:
+    a row is kept, and made anew only where one of its files, or the code, has changed."""
+    place, code = runs / KEPT_WEEKS.name, _code()
+    kept = files.load_json_if_whole(place)
+    kept = kept if isinstance(kept, dict) else {}
+    found: dict[str, Any] = {}
     for path in runs.glob("*/metrics.json"):
         run = RunDir(path.parent)
-        try:
-            settings, metrics, classes = configure.read(run), Metrics.read(run), len(Ingested.read(run).classes)
-            found, scored = ClassAccuracy.read(run), stage_records.read(run, "score")
-            asked = Sensitivity.read(run)
-        except UserError:  # damaged, or by another version
-            continue
-        if scored is None:
-            continue
-        rows.append(
-            {
-                "batch": run.batch_name,
-                "stream": settings.stream,
-                "scored": scored.finished,
-                "report": f"{run.batch_name}/{run.report.name}" if run.report.exists() else None,
-                "images": metrics.images,
-                **{name: getattr(metrics.verdict, name) for name in SHOWN},
-                "accuracy": found.accuracy if found else metrics.val_accuracy,
-                "accuracy_before": found.accuracy_before if found else None,
-                "classes": classes,
-                **({"noticed_from": asked.noticed_from} if asked else {}),
-                **(retrospect(run) if run.answers.exists() else {}),
-            }
-        )
-    return sorted(rows, key=lambda row: row["scored"])
+        state = [code, *map(_state, _rests_on(run))]  # before they are read: a change meanwhile is found the next time
+        before = kept.get(run.batch_name)
+        if not isinstance(before, dict) or before.get("key") != files.digest([state, before.get("row")]):
+            row = _row(run)
+            before = {"key": files.digest([state, row]), "row": row}
+        found[run.batch_name] = before
+    if found != kept:
+        with suppress(RunError):  # it is only quicker with it
+            files.save_json(place, found)
+    return sorted((one["row"] for one in found.values() if one["row"]), key=lambda row: row["scored"])
+
+
+def _rests_on(run: RunDir) -> tuple[Path, ...]:
+    """All that `_row` looks at."""
+    return (run.settings, run.metrics, run.ingested, run.class_accuracy, run.record("score"), run.sensitivity,
+            run.report, run.scores, run.answers)  # fmt: skip
+
+
+def _state(path: Path) -> list[int] | None:
+    """Another one whenever the file was written; None where it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
+
+
+@functools.cache
+def _code() -> list[Any]:
+    """Of all of erd: which of it makes a row is not worth finding out."""
+    return [_state(path) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
+
+
+def _row(run: RunDir) -> dict[str, Any] | None:
+    """None where the batch was not scored, or what is there is damaged or by another version."""
+    try:
+        settings, metrics, classes = configure.read(run), Metrics.read(run), len(Ingested.read(run).classes)
+        found, scored = ClassAccuracy.read(run), stage_records.read(run, "score")
+        asked = Sensitivity.read(run)
+    except UserError:
+        return None
+    if scored is None:
+        return None
+    return {
+        "batch": run.batch_name,
+        "stream": settings.stream,
+        "scored": scored.finished,
+        "report": f"{run.batch_name}/{run.report.name}" if run.report.exists() else None,
+        "images": metrics.images,
+        **{name: getattr(metrics.verdict, name) for name in SHOWN},
+        "accuracy": found.accuracy if found else metrics.val_accuracy,
+        "accuracy_before": found.accuracy_before if found else None,
+        "classes": classes,
+        **({"noticed_from": asked.noticed_from} if asked else {}),
+        **(retrospect(run) if run.answers.exists() else {}),
+    }
 
 
 def write(runs: Path = RUNS) -> Path:

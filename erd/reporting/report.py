@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from erd.base import files
+from erd.base import files, spreadsheets
 from erd.base.version import VERSION
 from erd.data import inbox, packed
 from erd.reporting import answer_words, html, tiers, wording
@@ -33,8 +33,7 @@ FIGURES = {  # for the engineer
 
 def write(run: RunDir) -> Path:
     metrics, settings = Metrics.read(run), configure.read(run)
-    with files.understood(run.quarantine):
-        aside = pd.read_csv(run.quarantine)
+    aside = spreadsheets.load(run.quarantine)
     shown = tiers.shown(run)
     learned = ClassAccuracy.read(run)
     groups, noticed = _groups(run, settings), wording.noticed(run)

@@ -14,6 +14,7 @@ from erd.reporting.figures import FAINT, KNOWN, NEUTRAL, NOVEL, plain
 from erd.runs.results import Week
 
 COUNTS = ("flagged", "looked_novel")  # columns of a history whose 0 is nothing to draw
+NAMED = 26  # batches whose name stands below the picture, at most; the last one is among them
 
 
 def story(weeks: Sequence[Week], looks: int | None = None) -> Figure:
@@ -61,7 +62,8 @@ def history(weeks: Sequence[Mapping[str, object]]) -> Figure:
     for axes, panel in zip(drawn, panels, strict=True):
         panel(axes, week, table)
     turned = {"rotation": 45, "ha": "right"} if len(table) > 5 else {}
-    drawn[-1].set_xticks(week, table["batch"], **turned)
+    named = slice(None, None, -(-len(table) // NAMED))  # of hundreds of names none could be read
+    drawn[-1].set_xticks(week[::-1][named], table["batch"][::-1][named], **turned)
     drawn[-1].set_xlim(0.5, max(len(table), 4) + 0.5)  # one batch alone is no broad bar
     _legends(*drawn)
     return figure

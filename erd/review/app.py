@@ -1,34 +1,34 @@
-"""The page's server: what a browser may ask for, and who may ask.
+"""The page's server: what a browser may ask for.
 
-Answers change only by POST, from the page itself: a foreign site that makes a reviewer's browser post is refused, and
-so is a foreign name that was pointed at this machine (DNS rebinding). Beyond this machine a token is needed. What is
-shown is named by its row in the batch, never by a path.
+Who may ask is in `guard`. What is shown is named by its row in the batch, never by a path.
 """
 
 import functools
-import hmac
 import ipaddress
 import logging
 import os
+import re
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from erd.base.errors import RunError, UserError
 from erd.review import exchange
 from erd.review.features import Features
+from erd.review.guard import Guard
 from erd.review.neighbours import Neighbours
 from erd.review.overview import Overview
 from erd.review.pictures import Pictures
@@ -39,17 +39,6 @@ log = logging.getLogger("erd")
 HERE = Path(__file__).parent
 PAGE = {path.name: path for path in HERE.glob("page*")}
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-LARGEST_IMPORT = 50_000_000  # bytes
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; img-src 'self'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
-}
-# Two steps and no redirect: a link in a message comes from another site, and a strict cookie is not sent along then.
-WELCOME = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>Review</title>'
 
 
 class AnswerGiven(BaseModel):
@@ -66,27 +55,31 @@ class Back(BaseModel):
     reviewer: str
 
 
-def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = True) -> FastAPI:
-    """The application. `loopback`: it is reached by this machine's own names only."""
+def make(
+    queue: Queue, port: int, token: str | None = None, *, loopback: bool = True, home: str | None = None
+) -> FastAPI:
+    """The application. `loopback`: it is reached by this machine's own names only. `home`: the page's address, in what
+    is exported; never the one that a request names."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     pictures, features = Pictures(queue), Features(queue)
     neighbours, overview = Neighbours(features), Overview(features)
-    app.state.prepare = functools.partial(_prepare, neighbours, overview)
+    app.state.queue, app.state.prepare = queue, functools.partial(_prepare, neighbours, overview)
     ids = queue.table["id"].tolist()
     rows = {image: row for row, image in reversed([*enumerate(ids)])}
     places = queue.places
 
-    @app.middleware("http")
-    async def guard(request: Request, handle: Callable[[Request], Awaitable[Response]]) -> Response:
-        refused = _refusal(request, port, token, loopback)
-        response = refused or await handle(request)
-        response.headers.update(HEADERS)
-        response.headers.setdefault("Cache-Control", "no-store")
-        return response
+    app.add_middleware(Guard, port=port, token=token, loopback=loopback)
 
     @app.exception_handler(UserError)
     async def in_words(request: Request, error: UserError) -> Response:
-        return JSONResponse({"detail": str(error)}, 500 if isinstance(error, RunError) else 422)
+        return _trouble(str(error), 500 if isinstance(error, RunError) else 422)
+
+    @app.exception_handler(RequestValidationError)
+    async def not_as_sent(request: Request, error: RequestValidationError) -> Response:
+        """FastAPI's own answer repeats what was sent, and fails where that is no JSON (NaN)."""
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return _trouble(f"this is not what the page sends ({place}: {first['msg'].lower()}); reload it", 422)
 
     @app.get("/")
     def page() -> Response:
@@ -141,15 +134,15 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
             raise HTTPException(409, "this page is of another batch or an earlier run; reload it")
 
     @app.get("/api/state")
-    def state(batch: str, since: str = "") -> dict[str, Any]:
+    def state(batch: str, since: str = "") -> Response:
         """All answers, by their place on the lists; only the version where it is still the one the page has."""
         of_this(batch)
         version = queue.answers.version()
         if since == version:
-            return {"version": version}
+            return JSONResponse({"version": version})
         current = queue.answers.current()
         shown = [a for a in current if rows.get(a.image) in places[a.list]]
-        return {
+        found = {
             "version": version,
             "new": _new_classes(queue, current),
             "answers": [place_of(a) | {"kind": a.kind, "label": a.label, "reviewer": a.reviewer} for a in shown],
@@ -159,6 +152,7 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
                 for image in agreed(a for a in shown if a.list == name)[1]
             ],
         }
+        return JSONResponse(found)  # plain already: FastAPI would go through all of it once more
 
     def place_of(answer: Answer) -> dict[str, Any]:
         """Where it was given; of the audit also what the classifier says, now that it can lead nobody."""
@@ -176,7 +170,7 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
             names = [*queue.known, *_new_classes(queue, queue.answers.current())]
             label = next((n for n in names if n.casefold() == label.casefold()), label)
         who, at = tidy(given.reviewer), now()
-        said = [Answer(ids[row], given.kind, label, who, given.list, at) for row in given.rows]
+        said = [Answer(ids[row], given.kind, label, who, given.list, at) for row in dict.fromkeys(given.rows)]
         queue.answers.add(*said)
         return {"saved": True, "label": label, "places": [place_of(one) for one in said]}
 
@@ -216,22 +210,18 @@ def make(queue: Queue, port: int, token: str | None = None, *, loopback: bool = 
         return _download(exchange.to_csv(queue), f"{queue.run.batch_name}.csv", "text/csv")
 
     @app.get("/export/label-studio.json")
-    def to_label_studio(request: Request) -> Response:
-        tasks = JSONResponse(exchange.to_label_studio(queue, f"http://{request.headers['host']}")).body
+    def to_label_studio() -> Response:
+        tasks = JSONResponse(exchange.to_label_studio(queue, home or address("127.0.0.1", port))).body
         return _download(bytes(tasks), f"{queue.run.batch_name}.json", "application/json")
 
     @app.post("/import/{ending}")
     async def take_in(ending: str, request: Request) -> dict[str, int]:
         """The file is the body as it is: no form, nothing to unpack."""
-        content = bytearray()
-        async for piece in request.stream():
-            content += piece
-            if len(content) > LARGEST_IMPORT:
-                raise HTTPException(413, f"the file is larger than {LARGEST_IMPORT // 1_000_000} MB")
+        content = await request.body()
         try:
-            return await run_in_threadpool(exchange.take_in, bytes(content), f".{ending}", queue)
+            return await run_in_threadpool(exchange.take_in, content, f".{ending}", queue)
         except UserError as error:
-            raise HTTPException(422, str(error)) from error
+            raise HTTPException(422, _clean(str(error))) from error
 
     return app
 
@@ -246,12 +236,14 @@ def serve(queue: Queue, host: str, port: int, announce: Callable[[str], None] = 
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise UserError(f"cannot listen at {host}, port {port}: {why.lower()}; try another --port") from error
     port = listening.getsockname()[1]
-    app = make(queue, port, token, loopback=loopback)
+    app = make(queue, port, token, loopback=loopback, home=address(host, port))
     threading.Thread(target=app.state.prepare, daemon=True).start()
     entry = f"/?token={token}" if token else "/"
     announce(f"review of batch {queue.run.batch_name}: {address(host, port)}{entry}\nCtrl-C ends it; answers are kept")
-    # No access log: it would hold the token.
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+    # No access log: it would hold the token. h11 has a limit for headers.
+    config = uvicorn.Config(
+        app, http="h11", log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2
+    )
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
 
@@ -275,35 +267,9 @@ def is_loopback(host: str) -> bool:
 
 def address(host: str, port: int) -> str:
     """Where a browser finds it; all interfaces at once have no address, the machine's name does."""
-    if host in ("0.0.0.0", "::"):
+    if host in ("0.0.0.0", "::"):  # noqa: S104 (asked, not bound)
         host = socket.gethostname()
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _refusal(request: Request, port: int, token: str | None, loopback: bool) -> Response | None:
-    """Why a request is not served, if it is not."""
-    host = request.headers.get("host", "")
-    if loopback and host not in {f"{name}:{port}" for name in LOOPBACK} and not (port == 80 and host in LOOPBACK):
-        return PlainTextResponse("this page is served to this machine only", 421)
-    if request.method not in ("GET", "HEAD"):
-        origin = request.headers.get("origin")
-        own = urlsplit(origin).netloc == host if origin else request.headers.get("sec-fetch-site") == "same-origin"
-        if not own:
-            return PlainTextResponse("not from this page", 403)
-    if token is None:
-        return None
-    cookie = f"erd_review_{port}"  # browsers keep one jar for all ports of a machine
-    if request.url.path == "/" and _same(request.query_params.get("token", ""), token):
-        welcome = HTMLResponse(WELCOME)
-        welcome.set_cookie(cookie, token, httponly=True, samesite="strict")
-        return welcome
-    if not _same(request.cookies.get(cookie, ""), token):
-        return PlainTextResponse("open the link that `erd review` printed: it holds the token this page needs", 401)
-    return None
-
-
-def _same(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode(), token.encode())
 
 
 def _new_classes(queue: Queue, current: list[Answer]) -> list[str]:
@@ -322,4 +288,16 @@ def _picture(png: bytes) -> Response:
 
 
 def _download(content: bytes | str, name: str, kind: str) -> Response:
-    return Response(content, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+    """Headers are Latin-1: another name goes as in RFC 5987, with a plain one for who does not know that."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    coded = "" if plain == name else f"; filename*=UTF-8''{quote(name, safe='')}"
+    return Response(content, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{plain}"{coded}'})
+
+
+def _trouble(sentence: str, status: int) -> Response:
+    return JSONResponse({"detail": _clean(sentence)}, status)
+
+
+def _clean(sentence: str) -> str:
+    """With half letters of what was sent spelled out: they cannot be sent back."""
+    return sentence.encode("utf-8", "backslashreplace").decode()

@@ -3,27 +3,27 @@
 import csv
 import io
 import json
+import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from erd.base import files
-from erd.base.errors import RunError, UserError
+import pandas as pd
+
+from erd.base import files, spreadsheets
+from erd.base.errors import RunError, UserError, why
 from erd.review.queue import Queue
 from erd.runs.answers import KINDS, LISTS, Answer, now, tidy
 
 COLUMNS = ("image", "kind", "label", "reviewer", "list", "at")
 CHOICES = {kind.name: kind.choice for kind in KINDS.values() if kind.choice}  # what is no class, in Label Studio
+_parsing = threading.Lock()  # a file of JSON takes many times its size in memory: one at a time
 
 
 def to_csv(queue: Queue) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for answer in queue.answers.current():
-        writer.writerow([getattr(answer, column) or "" for column in COLUMNS])
-    return text.getvalue()
+    return spreadsheets.text(pd.DataFrame([asdict(answer) for answer in queue.answers.current()], columns=COLUMNS))
 
 
 def to_label_studio(queue: Queue, address: str) -> list[dict[str, Any]]:
@@ -68,10 +68,11 @@ def take_in(content: bytes, ending: str, queue: Queue) -> dict[str, int]:
     if ending not in (".csv", ".json"):
         raise UserError("a file to import ends in .csv, or in .json for Label Studio")
     try:
-        text = content.decode("utf-8-sig")  # spreadsheets put a mark in front
-        found = list(_from_csv(text) if ending == ".csv" else _from_label_studio(text, queue.run.batch_name))
-    except (UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
-        raise RunError(f"the file is no {ending[1:].upper()} ({error})") from error
+        with _parsing:
+            text = content.decode("utf-8-sig")  # spreadsheets put a mark in front
+            found = list(_from_csv(text) if ending == ".csv" else _from_label_studio(text, queue.run.batch_name))
+    except (ValueError, RecursionError, csv.Error) as error:  # also of a number with thousands of digits
+        raise RunError(f"the file is no {ending[1:].upper()} ({why(error)})") from error
     ids = set(queue.table["id"])
     known = [answer for answer in found if answer.image in ids]
     added = queue.answers.merge(known)
@@ -112,10 +113,11 @@ def _from_csv(text: str) -> Iterator[Answer]:
     for row in reader:
         try:
             cells = {column: (row[column] or "").strip() for column in COLUMNS} | {"image": row["image"] or ""}
+            cells = {column: spreadsheets.meant(cell) for column, cell in cells.items()}
             label, at = tidy(cells["label"]) or None, _time(cells["at"])
             yield Answer(cells["image"], cells["kind"], label, tidy(cells["reviewer"]), cells["list"], at)
         except UserError as error:
-            raise RunError(f"line {reader.line_num}: {error}") from error
+            raise RunError(f"line {reader.line_num}: {why(error)}") from error
 
 
 def _from_label_studio(text: str, batch: str) -> Iterator[Answer]:
@@ -144,7 +146,7 @@ def _from_label_studio(text: str, batch: str) -> Iterator[Answer]:
                 image = str(data.get("id", "")) if data.get("batch", batch) == batch else ""
                 yield Answer(image, kind, label, _who(annotation), name, at)
         except (UserError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"task {number} is not as Label Studio writes it: {error}") from error
+            raise RunError(f"task {number} is not as Label Studio writes it: {why(error)}") from error
 
 
 def _who(annotation: dict[str, Any]) -> str:
@@ -158,7 +160,7 @@ def _who(annotation: dict[str, Any]) -> str:
 def _time(text: str) -> str:
     """In UTC; without a time, now."""
     try:
-        at = datetime.fromisoformat(text) if text else datetime.fromisoformat(now())
-    except ValueError:
-        raise UserError(f"'{text}' is no time such as 2026-11-16T09:30:00+00:00") from None
-    return (at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)).isoformat()
+        at = datetime.fromisoformat(text or now())
+        return (at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)).isoformat()
+    except (ValueError, TypeError, OverflowError):  # the last: in another year than there are in UTC
+        raise UserError(f"'{str(text)[:40]}' is no time such as 2026-11-16T09:30:00+00:00") from None

@@ -16,6 +16,7 @@ from erd.data import packed
 from erd.data.packed import Rows
 from erd.nets import Classifier
 from erd.review.queue import Queue
+from erd.runs import stage_records
 from erd.training.features import penultimate
 from erd.training.members import load_net
 
@@ -57,5 +58,6 @@ class Features:
 
     def _net(self) -> Classifier:
         if self._model is None:
+            stage_records.verify(self.run, self.run.pretrained)
             self._model, _ = load_net(self.run.pretrained)
         return self._model

@@ -35,7 +35,7 @@ class Queue:
     groups: list[tuple[str, list[int]]]  # candidate classes, the strongest first: in words, and their rows
     key: str  # of this batch as it was scored now: rows and places mean nothing for another
 
-    @property
+    @functools.cached_property
     def answers(self) -> Answers:
         return Answers(self.run.answers)
 

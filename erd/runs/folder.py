@@ -9,6 +9,7 @@ from erd.settings.schema import Settings
 RUNS = Path("runs")
 REPLACED = Path("replaced")  # runs that made room for another one of their name
 HISTORY = RUNS / "history.html"
+KEPT_WEEKS = RUNS / ".weeks.json"  # what the history says of each run, until one of its files changes
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,18 @@ def read(run: RunDir, stage: str) -> StageRecord | None:
     return None
 
 
+def verify(run: RunDir, *paths: Path) -> None:
+    """Refuse a file that is no longer as its stage wrote it, by its hash; one that no record names passes."""
+    written: dict[str, str] = {}
+    for path in run.root.glob("stages/*.json"):
+        if (found := read(run, path.stem)) and isinstance(found.outputs, dict):
+            written |= found.outputs
+    for path in paths:
+        name = path.relative_to(run.root).as_posix()
+        if name in written and path.exists() and files.sha256(path) != written[name]:
+            raise RunError(f"{path} is not as the run wrote it: its hash is another; run the batch again")
+
+
 def seconds_before(run: RunDir, stage: str) -> float | None:
     """How long a stage took in the latest other run of the workspace; None where there is none."""
     others = (read(RunDir(path), stage) for path in run.root.parent.glob("*") if path != run.root)

@@ -4,6 +4,8 @@ Neither was trained on these images: they are validation and calibration images 
 earlier one's training set. A class that the earlier classifier did not have it gets wrong, which is the point.
 """
 
+from contextlib import suppress
+
 import numpy as np
 import torch
 
@@ -32,16 +34,13 @@ def previous(settings: Settings, run: RunDir) -> RunDir | None:
             continue
         if (record := stage_records.read(other, "score")) is None:
             continue
-        try:
-            if configure.read(other).stream != settings.stream:
-                continue
-        except UserError:  # of another version
-            continue
-        if (
-            mine is None or record.finished < mine.finished
-        ):  # an old batch that is run again was never after the later ones
+        if mine is None or record.finished < mine.finished:  # an old batch run again was never after the later ones
             candidates.append((record.finished, other))
-    return max(candidates, key=lambda found: found[0])[1] if candidates else None
+    for _, other in sorted(candidates, key=lambda found: found[0], reverse=True):
+        with suppress(UserError):  # of another version
+            if configure.read(other).stream == settings.stream:
+                return other
+    return None
 
 
 def side_by_side(

@@ -10,8 +10,8 @@ calibration images that were not either. They come in any number, so an image is
 discovery rate takes a whole batch.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from erd.base import files
 from erd.base.errors import RunError
 from erd.data import packed
 from erd.data.feature_store import as_stored
@@ -26,7 +27,7 @@ from erd.data.given import as_images
 from erd.data.packed import Rows
 from erd.nets import encoders, weights_file
 from erd.nets.encoders import Encoder
-from erd.runs import configure, results
+from erd.runs import configure, results, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import Encoded, Ingested
 from erd.settings.schema import Run, Settings
@@ -52,6 +53,7 @@ class Facts:
     fpr: float
     threads: int | None  # as the flow scores: another number may change the last bits
     device: str
+    hashes: dict[str, str] = field(default_factory=dict)  # of a registered model's files, by their names there
 
     @classmethod
     def of(cls, settings: Settings, run: RunDir) -> "Facts":
@@ -66,6 +68,15 @@ class Facts:
             threads=settings.pretrain.threads,
             device="cpu" if settings.run.device == "cpu" else "auto",
         )
+
+    def check(self, given: Mapping[str, Path]) -> None:
+        """Refuse a file that is not the one that was registered, before anything is loaded from it."""
+        for name, sha256 in self.hashes.items():
+            if name not in given or files.sha256(given[name]) != sha256:
+                raise RunError(
+                    f"the model's file '{name}' is not the one that was registered: its hash is another; register the "
+                    "model again, or restore the file from a back-up"
+                )
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -95,6 +106,7 @@ class Scorer:
         settings = configure.read(run)
         facts = Facts.of(settings, run)
         members = [run.member(label) for label in facts.labels]
+        stage_records.verify(run, run.pretrained, *members, run.clean_scores, run.neighbour_index)
         weights = weights_file(settings.model.weights) if settings.encoder else None
         return cls(facts, run.pretrained, members, run.clean_scores, run.neighbour_index, weights)
 

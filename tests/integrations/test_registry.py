@@ -20,13 +20,16 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from mlflow.models import Model
+from mlflow.pyfunc import PythonModelContext
 from PIL import Image
 from servers import free_port, wait_for_answer
 
+from erd.base.errors import RunError
 from erd.data import packed
 from erd.integrations import mlflow_runs, registry
 from erd.integrations.mlflow_client import location
 from erd.integrations.mlflow_runs import Tracker
+from erd.integrations.served_model import Ensemble
 from erd.runs import configure
 from erd.runs.folder import RunDir
 from erd.runs.results import Sensitivity
@@ -312,3 +315,30 @@ def ask(port: int, body: dict) -> dict:
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
+
+
+def test_a_model_whose_files_were_changed_in_the_store_is_not_served(
+    finished: RunDir, tmp_path: Path, name: str
+) -> None:
+    registered(week(finished, tmp_path, "2026-W46"), name)
+    stored = Path(download_artifacts(f"models:/{name}@champion", tracking_uri=location()))
+    model = Path(shutil.copytree(stored, tmp_path / "model"))
+    listed = Model.load(str(model)).flavors["python_function"]["artifacts"]
+    artifacts = {key: str(model / found["path"]) for key, found in listed.items()}
+    Ensemble().load_context(PythonModelContext(artifacts, None))
+    member = next(key for key in artifacts if key.startswith("member-"))
+    content = bytearray(Path(artifacts[member]).read_bytes())
+    content[-1] ^= 1
+    Path(artifacts[member]).write_bytes(content)
+    with pytest.raises(RunError, match=f"the model's file '{member}' is not the one that was registered"):
+        Ensemble().load_context(PythonModelContext(artifacts, None))
+
+
+def test_a_net_that_was_changed_since_it_was_trained_is_not_registered(
+    finished: RunDir, tmp_path: Path, name: str
+) -> None:
+    run = week(finished, tmp_path, "2026-W46")
+    run.pretrained.write_bytes(run.pretrained.read_bytes()[:-1] + b"!")
+    found = registered(run, name)
+    assert found.version is None
+    assert found.reason.endswith("is not as the run wrote it: its hash is another; run the batch again")

@@ -1,7 +1,10 @@
 """Looking back on weeks: what experts said makes the figures, and the page shows all weeks."""
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -180,3 +183,60 @@ def test_a_hostile_file_name_stays_text(tmp_path: Path) -> None:
     settings = files.load_json(run.settings)
     files.save_json(run.settings, settings | {"track": {"experiment": "<script>alert(1)</script>"}})
     assert "<script>" not in history.write(tmp_path / "runs").read_text()
+
+
+def scored(workspace: Path, name: str, week: int) -> RunDir:
+    run = make(workspace, name=name)
+    at = f"2026-{week // 28 + 1:02}-{week % 28 + 1:02}T03:00:00+00:00"
+    files.save_json(run.record("score"), {"key": "", "outputs": {}, "started": at, "finished": at})
+    say(run, 0, "digit 7")
+    return run
+
+
+def test_weeks_that_did_not_change_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    second, third = [scored(tmp_path, f"2026-W{week}", week) for week in (1, 2, 3)][1:]
+    before = history.weeks(tmp_path / "runs")
+    assert [row["batch"] for row in before] == ["2026-W1", "2026-W2", "2026-W3"]
+    read: list[Path] = []
+
+    def noted(load: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        def loaded(path: Path) -> Any:
+            read.append(path)
+            return load(path)
+
+        return loaded
+
+    for name in ("load_json", "load_table"):
+        monkeypatch.setattr(files, name, noted(getattr(files, name)))
+    assert history.weeks(tmp_path / "runs") == before
+    assert not read
+    say(second, 1, "digit 7")
+    after = history.weeks(tmp_path / "runs")
+    assert {path.relative_to(tmp_path / "runs").parts[0] for path in read} == {"2026-W2"}
+    assert after[1]["reviewed"] == before[1]["reviewed"] + 1
+    assert [after[0], after[2]] == [before[0], before[2]]
+    third.metrics.unlink()
+    assert [row["batch"] for row in history.weeks(tmp_path / "runs")] == ["2026-W1", "2026-W2"]
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[1]", '{"2026-W1": 5}', '{"2026-W1": {"key": "x", "row": {}}}', "[" * 9999]
+)
+def test_what_was_kept_of_the_weeks_may_be_damaged_or_changed(tmp_path: Path, damage: str) -> None:
+    scored(tmp_path, "2026-W1", 1)
+    before = history.weeks(tmp_path / "runs")
+    kept = tmp_path / "runs" / ".weeks.json"
+    changed = files.load_json(kept)
+    changed["2026-W1"]["row"]["flagged"] = 999
+    for content in (damage, json.dumps(changed)):
+        kept.write_text(content)
+        assert history.weeks(tmp_path / "runs") == before
+
+
+def test_of_two_hundred_weeks_some_are_named_and_the_last_is_among_them(run: RunDir) -> None:
+    scored(run.root.parent.parent, run.batch_name, 1)
+    row = history.weeks(run.root.parent)[0]
+    figure = week_figures.history([row | {"batch": f"week {n}"} for n in range(1, 201)])
+    names = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
+    assert 10 < len(names) <= 26
+    assert "week 200" in names
