@@ -205,7 +205,13 @@ class Stack:
             signal.signal(number, signal.SIG_IGN)
         servers = {process.pid for process in self.servers.values()}
         worker = {self.servers["worker"].pid} if "worker" in self.servers else set()
-        for leaders in ({group(process) for process in self.processes()} - servers, worker, servers - worker):
+
+        def runs() -> set[int]:
+            return {group(process) for process in self.processes()} - servers - {0}  # 0: it ended meanwhile
+
+        # Runs twice: one that crashes has `on-crash` started, which the worker may have taken before it ended.
+        for chosen in (runs, lambda: worker, runs, lambda: servers - worker):
+            leaders = chosen()
             for leader in leaders:
                 with suppress(ProcessLookupError):
                     os.kill(leader, signal.SIGTERM)

@@ -30,6 +30,7 @@ from servers import wait_for_answer
 
 from flows import dead_runs
 
+pytestmark = pytest.mark.timeout(1200)  # a busy machine may need many minutes for what takes two
 WEEKS = [f"2026-W4{number}" for number in range(4)]
 DEAD = "2026-W44"
 SMALL = ["pretrain.epochs=1", "finetune.epochs=1", "finetune.members=2", "run.runner=serial"]
@@ -128,7 +129,6 @@ def states(services: Services, flow: str) -> dict[str, str]:
 # ----------------------------------------------------------------------------------------------- four weeks, PostgreSQL
 
 
-@pytest.mark.timeout(1200)  # a busy machine may need many minutes for what takes two
 def test_four_weeks_at_once_all_complete_and_nothing_is_locked(
     services: Services, database: Postgres, weeks: dict[str, dict[str, Any]]
 ) -> None:
@@ -152,7 +152,6 @@ def test_four_weeks_at_once_all_complete_and_nothing_is_locked(
         assert not re.search("database is locked|deadlock detected", services.said(name))
 
 
-@pytest.mark.timeout(1200)
 def test_a_run_that_died_is_crashed_in_prefect_and_killed_in_mlflow_soon_after(
     services: Services, weeks: dict[str, dict[str, Any]]
 ) -> None:
@@ -249,7 +248,6 @@ class Configuration(BaseJobConfiguration):
 # ------------------------------------------------------------------------------------------------ back-up
 
 
-@pytest.mark.timeout(1200)
 def test_the_databases_come_back_from_a_dump(
     services: Services, database: Postgres, weeks: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
