@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help install run up test fast lint bench paper clean
+.PHONY: help install run up test fast faults lint bench paper clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -31,6 +31,9 @@ fast: $(STAMP)  ## what a change needs, in under 90 seconds: linters, and the te
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+faults: $(STAMP)  ## processes killed at twenty random moments, and all else that goes wrong; half an hour
+	@$(BIN)/python -m pytest -m "" --durations=0 tests/faults
 
 lint: $(STAMP)  ## ruff, the order of imports, types
 	@$(BIN)/ruff check .

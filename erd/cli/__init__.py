@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 
+from erd.base import endings
 from erd.base.errors import UserError
 from erd.base.version import VERSION
 from erd.cli import bench, completion, experts, labelled, machine, status, weekly
@@ -40,13 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     _log_to_stderr(quiet=arguments.quiet)
     try:
-        with _without_bars() if arguments.quiet else contextlib.nullcontext():
+        with endings.terminable(), _without_bars() if arguments.quiet else contextlib.nullcontext():
             result = arguments.command(arguments)
     except UserError as error:
         print(f"erd: {error}", file=sys.stderr)
         return error.exit_code
+    except endings.Stopped:
+        return 1
     except KeyboardInterrupt:
-        print("erd: stopped; run the same command again to go on where it was", file=sys.stderr)
+        print(f"erd: stopped; {endings.AGAIN}", file=sys.stderr)
         return 1
     if arguments.json:
         print(json.dumps(result))
