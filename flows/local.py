@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from erd.base import endings
+from erd.base.addresses import bare
 from erd.base.errors import RunError
 from erd.base.processes import end_with
 
@@ -98,7 +99,7 @@ def weekly(first: Callable[[], dict[str, Any]] = dict, **parameters: Any) -> dic
             raise endings.Stopped from error
         if isinstance(error, KeyboardInterrupt) or (isinstance(error, RuntimeError) and "API" not in str(error)):
             raise
-        address = get_current_settings().api.url
+        address = bare(get_current_settings().api.url or "")
         raise RunError(
             f"the Prefect server at {address} does not answer; start it, or unset PREFECT_API_URL"
         ) from error

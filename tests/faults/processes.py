@@ -6,8 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil  # type: ignore[import-untyped]
 
 SERVER, WORKER = "flows.local", "spawn_main"  # in the command lines of what a flow starts
 
@@ -27,9 +30,13 @@ class Running:
             )  # fmt: skip
 
     def children(self, kind: str = "") -> list[int]:
-        listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-        rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
-        return [int(pid) for pid, parent, words in rows if int(parent) == self.process.pid and kind in words]
+        found = []
+        with suppress(psutil.Error):
+            for child in psutil.Process(self.process.pid).children():
+                with suppress(psutil.Error):  # ended meanwhile
+                    if kind in " ".join(child.cmdline()):
+                        found.append(child.pid)
+        return found
 
     def ended(self, seconds: float = 300) -> int:
         """Its exit code. What it started is gone soon after, whoever was killed."""
