@@ -105,7 +105,7 @@ def weekly(first: Callable[[], dict[str, Any]] = dict, **parameters: Any) -> dic
         ) from error
 
 
-def _take_sigterm(*state: object) -> None:
+def _take_sigterm(flow: object, flow_run: object, state: object) -> None:
     """Prefect's own way with it ends without a word, and now and then not at all."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, endings.stop)

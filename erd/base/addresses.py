@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 # Up to the last @ before the path; in a database's address the password may hold a slash.
 _WEB = re.compile(r"\b(https?://)[^\s/?#]*@")
-_OTHER = re.compile(r"\b((?!sqlite)[a-z][a-z0-9+.-]*://)(?:[^\s:/?#]*:[^\s@]*|[^\s/?#]*)@", re.IGNORECASE)
+_OTHER = re.compile(r"\b((?!sqlite|https?:)[a-z][a-z0-9+.-]*://)(?:[^\s:/?#]*:[^\s@]*|[^\s/?#]*)@", re.IGNORECASE)
 _QUERY = re.compile(r"([?&](?:password|passwd|pwd|token|user)=)[^&\s'\"]*", re.IGNORECASE)
 
 

@@ -215,9 +215,11 @@ def recorded(run_id: str, folder: Path) -> Recorded:
     try:
         client = connect()
         found = client.get_run(run_id)
-    except MlflowException as error:
+    except Exception as error:
         if unreachable(error):
             raise RunError(f"MLflow at {shown()} does not answer; start it, or correct MLFLOW_TRACKING_URI") from None
+        if not isinstance(error, MlflowException):
+            raise
         raise UserError(f"MLflow at {shown()} knows no run '{run_id}'; `erd run --json` prints the id") from None
     tags = found.data.tags
     if parent := tags.get("mlflow.parentRunId"):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from faults.processes import Running, until
+from runs_to_kill import Running, until
 
 from erd.integrations import mlflow_client, mlflow_record
 from erd.integrations.mlflow_runs import Tracker

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from chains import do
-from faults.processes import SERVER, WORKER, Running, kill, until
 from mlflow import MlflowClient
+from runs_to_kill import SERVER, WORKER, Running, kill, until
 
 from erd.runs.configure import settings_for
 from erd.runs.folder import RunDir

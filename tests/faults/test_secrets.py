@@ -11,7 +11,7 @@ from servers import free_port, mlflow_server
 
 from erd.base.errors import UserError
 from erd.cli import main
-from erd.integrations import doctor, notify
+from erd.integrations import doctor, mlflow_record, notify
 from erd.integrations.mlflow_runs import Tracker
 from erd.runs import configure
 from erd.runs.folder import RunDir
@@ -60,11 +60,13 @@ def test_doctor_names_servers_without_their_passwords(tmp_path: Path, monkeypatc
 
 def test_a_record_of_an_earlier_version_loses_its_password(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "runs" / "2026-W46")
-    tracker = Tracker(run)
-    tracker.begin(configure.settings_for())
-    record = json.loads(run.tracked.read_text())
-    run.tracked.write_text(json.dumps(record | {"uri": NOWHERE}))
-    tracker.end("FAILED")
+    run.root.mkdir(parents=True)
+    record = {"uri": NOWHERE, "experiment": "own", "name": "2026-W46", "started": "2026-11-16T03:00:00+00:00"}
+    run.tracked.write_text(json.dumps(record | {"params": {}, "tags": {}}))
+    with mlflow_record.alone_with(run):
+        found = mlflow_record.read(run)
+        assert found is not None
+        mlflow_record.mark_killed(run, found)
     assert with_secret(tmp_path) == []
 
 
