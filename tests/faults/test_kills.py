@@ -53,7 +53,8 @@ def test_after_a_kill_the_same_command_ends_in_the_bytes_of_an_undisturbed_run(
     kind = {"worker": WORKER, "server": SERVER}.get(victim)
     assert any(map(kill, first.children(kind)[:1] if kind else [first.process.pid])), "there was nobody to kill"
     code = first.ended()
-    print(f"\n{seed}: {victim} killed {delay:.1f} s after {mark or 'its start'}; exit {code}")
+    when = "a worker" if victim == "worker" else mark or "the start"
+    print(f"\n{seed}: {victim} killed {delay:.1f} s after {when}; exit {code}")
     assert "Traceback" not in first.said()
     assert len(first.said()) < 4000
     if victim == "server" and code:
