@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help install run up test fast fuzz lint bench paper clean
+.PHONY: help install run up test fast faults fuzz lint bench paper clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -34,6 +34,8 @@ fast: $(STAMP)  ## what a change needs, in under 90 seconds: linters, and the te
 
 fuzz: $(STAMP)  ## 500 damaged files and odd values, others each time; half an hour; N=50 for fewer
 	@FUZZ=$(or $(N),500) $(BIN)/python -m pytest tests/fuzz --timeout 7200
+faults: $(STAMP)  ## processes killed at twenty random moments, and all else that goes wrong; half an hour
+	@$(BIN)/python -m pytest -m "" --durations=0 tests/faults
 
 lint: $(STAMP)  ## ruff, the order of imports, types
 	@$(BIN)/ruff check .

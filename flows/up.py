@@ -23,6 +23,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
+from erd.base.addresses import bare, for_request
 from erd.base.errors import RunError, UserError
 
 HOST = "127.0.0.1"
@@ -91,13 +92,14 @@ def start(stack: "Stack", prefect_port: int, mlflow_port: int) -> None:
     if own_mlflow:
         if tracking == mlflow:  # the database behind it is the one that is used without a server
             stack.environment.pop("MLFLOW_TRACKING_URI", None)
-        database = stack.run(
-            "database", "-c", "from erd.integrations import mlflow_client as t; t.connect(); print(t.location())"
-        )
+        stack.run("database", "-c", "from erd.integrations import mlflow_client as t; t.connect()")
+        database = stack.environment.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path('mlflow.db').absolute()}"
         # An artifact root of files, as without a server: what is logged with the server is there without it, and back.
-        store = ["--backend-store-uri", database.split()[-1], "--default-artifact-root", str(Path("mlruns").absolute())]
+        store = ["--default-artifact-root", str(Path("mlruns").absolute())]
+        stack.environment["MLFLOW_BACKEND_STORE_URI"] = database  # not as an option: everybody may list those
         where = ["--host", HOST, "--port", str(mlflow_port), "--workers", "1"]
         stack.serve("MLflow server", "-m", "mlflow", "server", *where, *store)
+        del stack.environment["MLFLOW_BACKEND_STORE_URI"]
     stack.environment["MLFLOW_TRACKING_URI"] = tracking = mlflow if own_mlflow else tracking
     stack.wait_for(f"{api}/health", "Prefect server")
     stack.run("work pool", *PREFECT, "work-pool", "create", POOL, "--type", "process", fine="already exists")
@@ -108,7 +110,7 @@ def start(stack: "Stack", prefect_port: int, mlflow_port: int) -> None:
 
     command = Path(sys.executable).parent / "prefect"
     command = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
-    print(f"Prefect  {api.removesuffix('/api')}\nMLflow   {tracking}\nlogs     {LOGS}/\n")
+    print(f"Prefect  {bare(api).removesuffix('/api')}\nMLflow   {bare(tracking)}\nlogs     {LOGS}/\n")
     print("MLflow opens with pages for language models: choose 'Model training' at its top left, once a browser.\n")
     from erd.runs import workspace  # slow, and all servers are started by now
 
@@ -118,7 +120,7 @@ def start(stack: "Stack", prefect_port: int, mlflow_port: int) -> None:
     print(f"The schedule of prefect.yaml runs {f'scenario own, on the images of inbox/{week}' if own else demo}.")
     print("A run at once, from another terminal:\n")
     batch = f" -p batch={week}" if own else ""
-    print(f"  PREFECT_API_URL={api} {command} deployment run 'weekly/weekly'{batch}\n")
+    print(f"  PREFECT_API_URL={bare(api)} {command} deployment run 'weekly/weekly'{batch}\n")
     print("Ctrl-C stops everything.", flush=True)
 
 
@@ -127,7 +129,7 @@ def running(variable: str, address: str, own: str) -> bool:
     if os.environ.get(variable) and answers(f"{address}/health"):
         return True
     if address != own:
-        raise RunError(f"{variable} is {address}, but no server answers there; start it, or unset {variable}")
+        raise RunError(f"{variable} is {bare(address)}, but no server answers there; start it, or unset {variable}")
     return False
 
 
@@ -143,7 +145,9 @@ def check_free(port: int, option: str, instead: str) -> None:
 
 
 def answers(url: str) -> bool:
-    with suppress(OSError), urllib.request.urlopen(url, timeout=5):  # noqa: S310 (a server of ours)
+    plain, headers = for_request(url)
+    asked = urllib.request.Request(plain, headers=headers)  # noqa: S310 (a server of ours)
+    with suppress(OSError), urllib.request.urlopen(asked, timeout=5):  # noqa: S310
         return True
     return False
 

@@ -19,6 +19,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import get_current_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from erd.base.addresses import bare
 from erd.base.locks import alone_in
 from erd.data.inbox import has_arrived
 from erd.integrations import mlflow_record, mlflow_year, notify
@@ -139,10 +140,10 @@ def _tracked(settings: Settings, run: RunDir) -> Iterator[Tracker]:
     tracker = Tracker(run)
     tags = {"flow_run_id": str(runtime.flow_run.id)}
     if get_current_settings().server.ui.enabled:  # a temporary server has no pages, and is gone when anybody looks
-        tags["flow_run_url"] = str(runtime.flow_run.ui_url)
+        tags["flow_run_url"] = bare(str(runtime.flow_run.ui_url))
     tracker.begin(settings, tags)
     try:
         yield tracker
     except BaseException as error:
-        tracker.end("FAILED" if isinstance(error, Exception) else "KILLED", str(error) or type(error).__name__)
+        tracker.end("FAILED" if isinstance(error, Exception) else "KILLED", bare(str(error)) or type(error).__name__)
         raise

@@ -37,6 +37,7 @@ hypothesis.settings.load_profile("ci")  # the same examples every time, and no d
 
 # What starts servers, browsers and processes, or trains for long: `make fast` leaves it to `make test`.
 SLOW = ("e2e/", "flows/", "integrations/", "bench/", "benchmarks/", "test_one_registration.py", "test_loss_of_data.py",
+        "faults/",
         "data/test_many_files.py", "data/test_new_source.py", "weekly/test_stale_results.py",
         "weekly/test_class_accuracy.py", "weekly/test_encode.py", "weekly/test_simulation.py",
         "statistics/test_decisions.py", "base/test_torchvision.py", "nets/test_heads.py", "nets/test_encoders.py",

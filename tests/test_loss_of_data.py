@@ -126,6 +126,15 @@ def test_a_database_that_cannot_be_used_is_an_error_and_doctor_finds_it(
     subprocess.run([sys.executable, "-c", CONNECT], cwd=workspace, check=True)
 
 
+def test_a_folder_in_place_of_the_database_is_told_at_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    (workspace / "mlflow.db").mkdir()
+    began = time.monotonic()
+    with pytest.raises(RunError, match=r"mlflow\.db is no file\): move it away"):
+        mlflow_client.connect()
+    assert time.monotonic() - began < 30, "once it was 300 seconds"
+
+
 # ------------------------------------------------------------------------------------------------- the library
 
 

@@ -8,6 +8,8 @@ is; images or files are bad, a disk is full, a server or another run is in the w
 import difflib
 from collections.abc import Iterable
 
+from erd.base.addresses import bare
+
 
 class UserError(Exception):
     """Call it otherwise: the command line prints the sentence and exits with 2."""
@@ -48,6 +50,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def why(error: BaseException) -> str:
-    """A library's own reason, on one line and not too long for a sentence."""
-    text = " ".join(str(error).split())
+    """A library's own reason, on one line, not too long for a sentence, and without anybody's password."""
+    text = bare(" ".join(str(error).split()))
     return (text[:157] + "…" if len(text) > 158 else text) or type(error).__name__

@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from erd.base.addresses import bare
 from erd.base.errors import why
 from erd.bench import detectors
 from erd.bench.plan import Cell
@@ -32,7 +33,7 @@ class Sending:
         self.away, self.last = False, time.monotonic()
 
     def add(self, cell: Cell, record: CellRecord) -> None:
-        if record.mlflow is not None and record.mlflow.uri == mlflow_client.location():
+        if record.mlflow is not None and bare(record.mlflow.uri) == mlflow_client.shown():
             return
         self.waiting.append((cell, record))
         if not self.away and time.monotonic() - self.last > SEND_EVERY:
@@ -50,7 +51,7 @@ class Sending:
         except Exception as error:  # tracking must not end a bench, whatever goes wrong in it
             if not self.away:
                 trouble = "does not answer" if mlflow_client.unreachable(error) else why(error)
-                where = mlflow_client.location()
+                where = mlflow_client.shown()
                 log.warning("MLflow at %s: %s; the next bench sends what is missing", where, trouble)
             self.away = True
         self.last = time.monotonic()
@@ -74,4 +75,4 @@ def _send(client: "MlflowClient", experiment: str, cell: Cell, record: CellRecor
     mlflow_client.log_values(client, run_id, params=params)
     mlflow_client.log_figures(client, run_id, figures, finished)
     client.set_terminated(run_id, "FINISHED", finished)
-    replace(record, mlflow=Sent(mlflow_client.location(), run_id)).write(cell.place.record(method.name))
+    replace(record, mlflow=Sent(mlflow_client.shown(), run_id)).write(cell.place.record(method.name))

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from erd.base import endings
 from erd.base.errors import UserError, is_out_of_memory, shortened, why
 from erd.base.version import VERSION
 from erd.cli import bench, completion, experts, labelled, machine, status, weekly
@@ -50,13 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     _log_to_stderr(quiet=arguments.quiet)
     try:
-        with _without_bars() if arguments.quiet else contextlib.nullcontext():
+        with endings.terminable(), _without_bars() if arguments.quiet else contextlib.nullcontext():
             result = arguments.command(arguments)
     except UserError as error:
         print(f"erd: {shortened(str(error))}", file=sys.stderr)
         return error.exit_code
+    except endings.Stopped:
+        return 1
     except KeyboardInterrupt:
-        print("erd: stopped; run the same command again to go on where it was", file=sys.stderr)
+        print(f"erd: stopped; {endings.AGAIN}", file=sys.stderr)
         return 1
     except Exception as error:
         if os.environ.get(SHOW_ALL):

@@ -40,7 +40,7 @@ def sync(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = configure.read(folder)
     if (record := mlflow_record.read(folder)) is None:
         raise UserError(f"{folder.root} was never tracked: it has no {folder.tracked.name}")
-    where = mlflow_client.location()
+    where = mlflow_client.shown()
     with progress.watched({}, "sync"):
         sent = mlflow_runs.sync(folder)
     if not sent:

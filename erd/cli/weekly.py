@@ -45,14 +45,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """The weekly flow on one batch."""
     from flows import local
 
-    def named() -> dict[str, str]:
+    def named() -> dict[str, Any]:
+        from erd.integrations import notify
         from erd.runs.folder import RunDir
         from erd.weekly import sealed
 
         settings = settings_of(arguments)
         folder = RunDir.of(settings)
         sealed.check(settings, folder, replaced=arguments.replace)
-        return {"batch": folder.batch_name}
+        notify.addresses(settings.alarm.notify)
+        return {"batch": folder.batch_name, "overrides": notify.by_variable(arguments.set, settings.alarm)}
 
     started = time.monotonic()
     result = local.weekly(named, **asked(arguments), replace=arguments.replace)

@@ -12,11 +12,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import torch
 
-from erd.base.errors import UserError
+from erd.base.addresses import bare, for_request
+from erd.base.errors import UserError, why
 from erd.base.processes import cores
 from erd.base.version import VERSION
 from erd.integrations import mlflow_client, workspace_checks
@@ -95,19 +96,23 @@ def _servers(problems: list[str]) -> dict[str, str]:
     for name, (variable, path) in SERVERS.items():
         address = os.environ.get(variable, "")
         if not address.startswith("http"):
-            reached[name] = address or "embedded"
+            reached[name] = bare(address) or "embedded"
             if name == "mlflow" and _database():
                 try:
                     mlflow_client.connect()
                 except mlflow_client.Unusable as error:
                     problems.append(str(error))
             continue
+        plain, headers = for_request(address)
         try:
-            with urlopen(address.rstrip("/") + path, timeout=5):  # noqa: S310 (it begins with http)
-                reached[name] = address
+            asked = Request(plain.rstrip("/") + path, headers=headers)  # noqa: S310 (it begins with http)
+            with urlopen(asked, timeout=5):  # noqa: S310
+                reached[name] = plain
         except (URLError, OSError) as error:
             reached[name] = "not reached"
-            problems.append(f"{variable} is {address}, which does not answer ({error}); start it or unset the variable")
+            problems.append(
+                f"{variable} is {plain}, which does not answer ({why(error)}); start it or unset the variable"
+            )
     return reached
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from erd.base.addresses import bare
 from erd.base.errors import RunError, why
 from erd.base.locks import held
 from erd.integrations import mlflow_views
@@ -48,6 +49,11 @@ def location() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{Path('mlflow.db').absolute()}"
 
 
+def shown() -> str:
+    """The same for people and for records: without a password."""
+    return bare(location())
+
+
 def prepare() -> None:
     """Import MLflow with our settings for it."""
     for name, value in {
@@ -63,6 +69,9 @@ def prepare() -> None:
     import mlflow  # noqa: F401
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("urllib3").setLevel(
+        logging.ERROR
+    )  # that it tries again says nothing, we say where nobody answers
 
 
 def connect() -> "MlflowClient":
@@ -88,8 +97,8 @@ def connect() -> "MlflowClient":
         if "database is locked" in str(error):  # busy, which passes
             raise
         raise Unusable(
-            f"the database of MLflow at {uri} cannot be used ({why(error)}): move it away, and a new one is made; "
-            "`erd sync RUN_DIR` sends a run there"
+            f"the database of MLflow at {bare(uri)} cannot be used ({why(error)}): move it away, and a new one is "
+            "made; `erd sync RUN_DIR` sends a run there"
         ) from error
 
 

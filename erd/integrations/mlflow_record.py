@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from erd.base import files
+from erd.base.addresses import bare
 from erd.base.errors import UserError
 from erd.base.locks import held
 from erd.base.records import Moment, made
@@ -31,7 +32,7 @@ RESULTS, END = "results", "end"  # steps of `Record.sent`; the others are stages
 class Record:
     """All that is not elsewhere in the run folder, and what MLflow has of it."""
 
-    uri: str
+    uri: str  # as people may see it
     experiment: str
     name: str
     started: Moment
@@ -46,6 +47,14 @@ class Record:
     hashes: dict[str, str] = field(default_factory=dict)
     sent: list[str] = field(default_factory=list)  # stages, RESULTS, END
     earlier: list[dict[str, Any]] = field(default_factory=list)  # of runs in this folder that could not be closed yet
+
+    def __post_init__(self) -> None:
+        self.uri = bare(self.uri)  # earlier versions kept the password in it
+
+    def end(self, status: Status, when: datetime, why: str = "") -> None:
+        """No run ends before it starts: where the clock was set back meanwhile it ends at once."""
+        ended = max(when, datetime.fromisoformat(self.started)).isoformat()
+        self.status, self.ended, self.why = status, ended, why
 
 
 def read(run: RunDir) -> Record | None:
@@ -66,7 +75,7 @@ def mark_killed(run: RunDir, record: Record) -> None:
     """A RUNNING record of a run that is no more ended when it last wrote something."""
     if record.status == "RUNNING":
         last = max(path.stat().st_mtime for path in run.root.rglob("*") if path.is_file())
-        record.status, record.ended = "KILLED", datetime.fromtimestamp(last, UTC).isoformat()
+        record.end("KILLED", datetime.fromtimestamp(last, UTC))
         save(run, record)
 
 

@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from erd.base import errors, files
@@ -26,10 +27,10 @@ from erd.integrations.mlflow_client import (
     Unusable,
     connect,
     flatten,
-    location,
     log_figures,
     milliseconds,
     now,
+    shown,
     unreachable,
     workspace_tags,
 )
@@ -68,7 +69,7 @@ class Tracker:
                 mark_killed(run, old)
                 self._attempt(run, old)
             new = Record(
-                uri=location(),
+                uri=shown(),
                 experiment=settings.stream,
                 name=run.batch_name,
                 started=now(),
@@ -100,7 +101,8 @@ class Tracker:
         with alone_with(self.run):
             if (record := read(self.run)) is None:
                 return False
-            record.status, record.ended, record.why, record.hashes = status, now(), why, dict(hashes or {})
+            record.end(status, datetime.now(UTC), why)
+            record.hashes = dict(hashes or {})
             save(self.run, record)
             return self._attempt(self.run, record)
 
@@ -126,7 +128,7 @@ class Tracker:
             if not unreachable(error):
                 log.warning("MLflow did not take all of %s: %s; %s", run.root, errors.why(error), later)
             elif not self._warned:
-                log.warning("MLflow at %s does not answer; the run goes on, and %s", location(), later)
+                log.warning("MLflow at %s does not answer; the run goes on, and %s", shown(), later)
             if unreachable(error):
                 self._quiet_until, self._warned = time.monotonic() + PAUSE, True
             return False
@@ -182,7 +184,7 @@ def _send_later(run: RunDir, figures: Mapping[str, float | None], at: str, what:
         log_figures(connect(), record.run_id, figures, milliseconds(at))
     except Exception as error:
         log.warning("MLflow at %s did not take %s (%s); `erd sync %s` tries again",
-                    location(), what, "no answer" if unreachable(error) else errors.why(error), run.root)  # fmt: skip
+                    shown(), what, "no answer" if unreachable(error) else errors.why(error), run.root)  # fmt: skip
         return False
     return True
 
@@ -224,12 +226,12 @@ def recorded(run_id: str, folder: Path) -> Recorded:
     try:
         client = connect()
         found = client.get_run(run_id)
-    except MlflowException as error:
+    except Exception as error:
         if unreachable(error):
-            raise RunError(
-                f"MLflow at {location()} does not answer; start it, or correct MLFLOW_TRACKING_URI"
-            ) from None
-        raise UserError(f"MLflow at {location()} knows no run '{run_id}'; `erd run --json` prints the id") from None
+            raise RunError(f"MLflow at {shown()} does not answer; start it, or correct MLFLOW_TRACKING_URI") from None
+        if not isinstance(error, MlflowException):
+            raise
+        raise UserError(f"MLflow at {shown()} knows no run '{run_id}'; `erd run --json` prints the id") from None
     tags = found.data.tags
     if parent := tags.get("mlflow.parentRunId"):
         raise UserError(f"{run_id} is the record of one training; give its run's id, {parent}")
@@ -258,5 +260,5 @@ def _believed(run_id: str, tags: Mapping[str, str]) -> tuple[str, dict[str, str]
         name in names and isinstance(md5, str) and re.fullmatch(r"[0-9a-f]{32}", md5) for name, md5 in hashes.items()
     )
     if not batch or not sound:
-        raise RunError(f"the record of run {run_id} at {location()} is damaged (its tags batch and data_hashes)")
+        raise RunError(f"the record of run {run_id} at {shown()} is damaged (its tags batch and data_hashes)")
     return batch, hashes

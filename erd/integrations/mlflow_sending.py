@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from erd.base import files
 from erd.data import packed
 from erd.integrations import mlflow_record
-from erd.integrations.mlflow_client import experiment_id, location, log_figures, log_values, milliseconds, now
+from erd.integrations.mlflow_client import experiment_id, log_figures, log_values, milliseconds, now, shown
 from erd.integrations.mlflow_record import END, RESULTS, Record
 from erd.reporting import wording
 from erd.runs import stage_records
@@ -91,7 +91,7 @@ def _parent(client: "MlflowClient", record: Record) -> "Run":
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
             record.run_id, record.sent = None, []  # another server, or a new database: it gets everything
-    record.uri, record.experiment_id = location(), experiment_id(client, record.experiment)
+    record.uri, record.experiment_id = shown(), experiment_id(client, record.experiment)
     found = client.search_runs([record.experiment_id], f"tags.`erd.key` = '{record.key}'", max_results=1)
     if found:
         parent = found[0]

@@ -44,7 +44,7 @@ def send(runs: Path, stream: str) -> bool:
                 _send(mlflow_client.connect(), key_of(runs, stream), stream, weeks)
     except Exception as error:
         trouble = "does not answer" if mlflow_client.unreachable(error) else f"did not take it: {why(error)}"
-        log.warning("the year is not up to date: MLflow at %s %s", mlflow_client.location(), trouble)
+        log.warning("the year is not up to date: MLflow at %s %s", mlflow_client.shown(), trouble)
         return False
     return True
 

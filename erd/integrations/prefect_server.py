@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+from erd.base.addresses import bare, for_request
+
 PATIENCE = 2.0  # seconds for an answer
 PORT = "4200"  # of `make up`, unless PREFECT_PORT says another
 
@@ -37,7 +39,7 @@ class FlowRun:
 
 
 class Server(NamedTuple):
-    address: str
+    address: str  # as people may see it
     deployments: list[Deployment]  # from this folder
     elsewhere: list[str]  # folders from which others of the same names were deployed
     runs: list[FlowRun]  # that run, or should
@@ -70,7 +72,7 @@ def ask() -> Server | None:
     online = {pool for pool, some in workers.items() if any(worker["status"] == "ONLINE" for worker in some)}
     planned = [run for run in runs if run["state_type"] in PLANNED and run["state_name"] != LATE]
     return Server(
-        api,
+        bare(api),
         [_deployment(one, planned, online) for one in here.values()],
         sorted({str(_folder(one)) for one in found if one["id"] not in here}),
         [FlowRun(here[run["deployment_id"]]["name"], run["name"], run["state_name"],
@@ -105,8 +107,9 @@ def _folder(one: dict[str, Any]) -> Path | None:
 
 
 def _post(api: str, path: str, body: dict[str, Any]) -> Any:
-    headers = {"Content-Type": "application/json"} | _authorization()
-    request = Request(f"{api.rstrip('/')}/{path}", json.dumps(body).encode(), headers)  # noqa: S310 (Prefect's own)
+    plain, user = for_request(api)
+    headers = {"Content-Type": "application/json"} | user | _authorization()
+    request = Request(f"{plain.rstrip('/')}/{path}", json.dumps(body).encode(), headers)  # noqa: S310 (Prefect's own)
     with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
         return json.load(answer)
 

@@ -97,7 +97,7 @@ def register(settings: Settings, run: RunDir) -> Registered:
         return _decide(client, settings, run, version)
     except Exception as error:  # the run's results are on disk: no trouble with the registry may end it
         trouble = "does not answer" if mlflow_client.unreachable(error) else f"did not take the model: {why(error)}"
-        reason = f"MLflow at {mlflow_client.location()} {trouble}; `erd sync` tries again"
+        reason = f"MLflow at {mlflow_client.shown()} {trouble}; `erd sync` tries again"
         log.warning(reason)
         return Registered(name, None, None, reason)
 

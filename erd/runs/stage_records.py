@@ -4,10 +4,11 @@ A stage whose code, inputs, settings and outputs are unchanged is not run again:
 changed code, a deleted or an altered file make it run.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,9 @@ def once(
     run.record(stage).unlink(missing_ok=True)
     if shared and _taken_over(run, stage, key, outputs):
         return Done(stage, tuple(outputs), reused=True)
-    started = datetime.now(UTC)
+    started, clock = datetime.now(UTC), time.monotonic()
     work(key)
-    finished = datetime.now(UTC)
+    finished = started + timedelta(seconds=time.monotonic() - clock)  # the clock may be set meanwhile
     record = StageRecord(key, _hashes(run, outputs), started.isoformat(), finished.isoformat())
     files.save_json(run.record(stage), asdict(record))
     return Done(stage, tuple(outputs))

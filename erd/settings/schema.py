@@ -240,11 +240,12 @@ def overridden(settings: Settings, overrides: Iterable[str]) -> Settings:
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals:
-            raise UserError(f"--set takes key=value, such as finetune.epochs=3, not '{text}'")
+            raise UserError(f"--set takes key=value, such as finetune.epochs=3{_not(text, text)}")
         try:
             settings = settings.override({key.strip(): _parsed(value)}, "--set")
         except NOT_YAML as error:
-            raise UserError(f"--set {key.strip()}: '{value}' is not a value YAML can read") from error
+            said = f"'{value}'" if _not(key, value) else "this"
+            raise UserError(f"--set {key.strip()}: {said} is not a value YAML can read") from error
     return settings
 
 
@@ -292,9 +293,14 @@ def _validate(raw: dict[str, Any], where: str) -> Settings:
         for part in key.split("."):
             value = value[part]
         if key in blocks:
-            raise UserError(f"'{key}' in {where} is a block with keys below it, not {value!r}") from None
+            raise UserError(f"'{key}' in {where} is a block with keys below it{_not(key, value)}") from None
         hint = error["msg"].partition("should ")[2]  # after "Input" or "String"
-        raise UserError(f"setting '{key}' in {where} should {hint}, not {value!r}") from None
+        raise UserError(f"setting '{key}' in {where} should {hint}{_not(key, value)}") from None
+
+
+def _not(key: str, value: Any) -> str:
+    """What was said instead. Never of the alarm: the addresses of people hold passwords."""
+    return "" if key.strip().startswith("alarm") else f", not {value!r}"
 
 
 def _check_texts(raw: dict[str, Any], where: str) -> None:
@@ -303,5 +309,6 @@ def _check_texts(raw: dict[str, Any], where: str) -> None:
         for leaf, value in values.items() if isinstance(values, dict) else [("", values)]:
             for text in (block, leaf, *(value if isinstance(value, list) else [value])):
                 if isinstance(text, str) and ("\0" in text or any("\ud800" <= c <= "\udfff" for c in text)):
-                    key = ascii(f"{block}.{leaf}" if leaf else block)
-                    raise UserError(f"setting {key} in {where} has a character that no name can have: {value!a}")
+                    key = f"{block}.{leaf}" if leaf else block
+                    said = f": {value!a}" if _not(key, value) else ""
+                    raise UserError(f"setting {key!a} in {where} has a character that no name can have{said}")

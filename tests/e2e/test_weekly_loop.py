@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 
 from erd.cli import main
 from erd.data import library
-from erd.integrations import mlflow_runs, mlflow_year
+from erd.integrations import mlflow_client, mlflow_year
 from erd.review import queue
 from erd.runs.answers import Answer, Answers, now
 from erd.runs.folder import RunDir
@@ -96,7 +96,7 @@ def test_a_new_class_is_flagged_labelled_learned_and_looked_back_on(workspace: P
     assert len(originals) == done["added"]
     assert all((workspace / path).is_file() for path in originals), "found again where they are wanted larger"
     assert (workspace / "library" / "images.safetensors.dvc").exists(), "a new version for DVC"
-    told = MlflowClient(mlflow_runs.location()).get_run(first["mlflow_run_id"]).data
+    told = MlflowClient(mlflow_client.location()).get_run(first["mlflow_run_id"]).data
     assert "flow_run_url" not in told.tags, "the temporary server is gone, and so is its page"
     metrics = told.metrics
     assert metrics["review/flag_precision"] >= 0.9
@@ -107,7 +107,7 @@ def test_a_new_class_is_flagged_labelled_learned_and_looked_back_on(workspace: P
     six = scores["id"].map(digit) == f"digit {NEW}"
     assert (scores["predicted"][six] == f"digit {NEW}").mean() >= 0.9, "it knows the new class"
     assert f"digit {NEW}: new → " in second["said"], "old and new accuracy per class"
-    figures = MlflowClient(mlflow_runs.location()).get_run(second["mlflow_run_id"]).data.metrics
+    figures = MlflowClient(mlflow_client.location()).get_run(second["mlflow_run_id"]).data.metrics
     assert figures[f"per_class/digit {NEW}"] >= 0.8
     assert f"per_class_before/digit {NEW}" not in figures
     assert figures["classifier/accuracy"] > figures["classifier/accuracy_before"]
@@ -115,7 +115,7 @@ def test_a_new_class_is_flagged_labelled_learned_and_looked_back_on(workspace: P
     report = (workspace / second["run_dir"] / "report.html").read_text()
     assert "the classifier of 2026-W45" in report
 
-    client = MlflowClient(mlflow_runs.location())
+    client = MlflowClient(mlflow_client.location())
     stream = client.get_run(second["mlflow_run_id"]).info.experiment_id
     key = mlflow_year.key_of(workspace / "runs", "own")
     [year] = client.search_runs([stream], f"attributes.run_name = 'the year' and tags.`erd.key` = '{key}'")

@@ -33,12 +33,14 @@ class Runner:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        self._closed = True  # no new processes for a member that is tried again
-        if self._pool is not None:
+        with self._lock:
+            self._closed = True  # no new processes for a member that is tried again, or only now begins
+            pool = self._pool
+        if pool is not None:
             if failure[0] is not None:  # cancelled, or another member failed; checkpoints keep what was trained
-                for process in list((self._pool._processes or {}).values()):  # there is no public way to them
+                for process in list((pool._processes or {}).values()):  # there is no public way to them
                     process.terminate()
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=True, cancel_futures=True)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         told: Future[Any] = Future()
