@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from erd.base.errors import UserError
 from erd.base.version import VERSION
-from erd.cli import bench, completion, experts, labelled, machine, status, weekly
+from erd.cli import bench, completion, experts, labelled, machine, prune, status, weekly
 from erd.cli.arguments import Command, Commands
 
 PREFECT = ("prefect", "APILogWorker", "EventsWorker")  # its loggers
@@ -23,7 +23,7 @@ TASKS = {
     "every week": ("init", "ingest", "run", "status", "history"),
     "experts": ("review", "incorporate", "decide", "sensitivity"),
     "benchmark": ("bench", "methods", "scenarios", "simulate"),
-    "machine": ("doctor", "stage", "sync", "reproduce", "completion"),
+    "machine": ("doctor", "stage", "sync", "reproduce", "prune", "completion"),
 }
 EXAMPLE = """\
 an example, own images from files to a learned new class:
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
         return sub
 
     kinds: tuple[Commands, ...] = (
-        labelled.add, weekly.add, experts.add, bench.add, machine.add, status.add, completion.add,
+        labelled.add, weekly.add, experts.add, bench.add, machine.add, status.add, prune.add, completion.add,
     )  # fmt: skip
     for add in kinds:
         add(command)

@@ -16,7 +16,7 @@ import numpy as np
 from erd.base import files
 from erd.base.errors import UserError
 from erd.reporting import answer_words, html, wording
-from erd.runs import audit, configure, stage_records
+from erd.runs import audit, configure, pruned, stage_records
 from erd.runs.answers import KINDS, Answers, agreed, audited
 from erd.runs.folder import HISTORY, RUNS, RunDir
 from erd.runs.results import ClassAccuracy, Ingested, Metrics, Sensitivity
@@ -100,6 +100,7 @@ def weeks(runs: Path = RUNS) -> list[dict[str, Any]]:
                 "stream": settings.stream,
                 "scored": scored.finished,
                 "report": f"{run.batch_name}/{run.report.name}" if run.report.exists() else None,
+                "pruned": pruned.read(run) is not None,
                 "images": metrics.images,
                 **{name: getattr(metrics.verdict, name) for name in SHOWN},
                 "accuracy": found.accuracy if found else metrics.val_accuracy,
@@ -135,6 +136,8 @@ def words(rows: list[dict[str, Any]]) -> list[str]:
     """What the weeks say together, in sentences."""
     rang = sum(bool(row["alarm"] or row["weeks_alarm"] or row.get("audit_low")) for row in rows)
     said = [f"{_many(len(rows), 'batch', 'batches')}, {rang:,} with an alarm."]
+    if gone := sum(row["pruned"] for row in rows):
+        said.append(f"Of {_many(gone, 'batch', 'batches')} the nets and features were cleared away (`erd prune`).")
     heard = [(row["batch"], found) for row in rows if (found := _audit(row)).rings]
     said += [answer_words.audit(found, f"batch {batch}", past=True) for batch, found in heard[-NEWS:]]
     flags = sum(row.get("flags_reviewed") or 0 for row in rows)

@@ -27,7 +27,7 @@ from erd.data.given import as_images
 from erd.data.packed import Rows
 from erd.nets import encoders, weights_file
 from erd.nets.encoders import Encoder
-from erd.runs import configure
+from erd.runs import configure, pruned
 from erd.runs.folder import RunDir
 from erd.runs.results import Encoded, Ingested
 from erd.settings.schema import Run, Settings
@@ -93,6 +93,7 @@ class Scorer:
 
     @classmethod
     def of_run(cls, run: RunDir) -> "Scorer":
+        pruned.check(run)
         settings = configure.read(run)
         facts = Facts.of(settings, run)
         members = [run.member(label) for label in facts.labels]
