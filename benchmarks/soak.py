@@ -2,6 +2,7 @@
 
     python benchmarks/soak.py --json                          # 104 weeks in soak/; the same command again goes on
     python benchmarks/soak.py --weeks 8 --place DIR --json    # a short one
+    python benchmarks/soak.py --output docs/operate.md        # and the table of that page
 
 A week is what a user's is: images as files in an inbox, `erd run` (Prefect, MLflow, DVC) against one Prefect server
 that lives through all of them, an expert who answers about flags and the audit, `erd incorporate`. All of it is done in
@@ -20,6 +21,7 @@ import itertools
 import json
 import os
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -43,9 +45,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weeks", type=int, default=104)
     parser.add_argument("--place", metavar="DIR", default="soak", help="the workspace; default %(default)s")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="put the table between the marks of a page")
     parser.add_argument("--json", action="store_true", help="only the JSON object")
     arguments = parser.parse_args()
     place = Path(arguments.place).resolve()
+    output = arguments.output and arguments.output.resolve()
     begin(place)
     from overhead import prefect_server
 
@@ -60,6 +64,10 @@ def main() -> None:
                 print(json.dumps(row), file=sys.stderr, flush=True)
         found = told(rows(place)[: arguments.weeks])
         found["pruned"] = pruned(arguments.weeks)
+    if output:
+        from erd.bench import page_parts
+
+        page_parts.into(output, "soak", "\n".join(table(found)) + "\n")
     print(json.dumps(found))
 
 
@@ -175,7 +183,7 @@ def answer(run: Any, truth: dict[str, str]) -> None:
 
 
 def measured(place: Path) -> dict[str, Any]:
-    """Bytes, by what they are for; memory of this process and of the Prefect server."""
+    """Bytes, by what they are for; rows of the databases; memory of this process and of the Prefect server."""
     import psutil  # type: ignore[import-untyped]
 
     from erd.integrations import status
@@ -187,7 +195,14 @@ def measured(place: Path) -> dict[str, Any]:
     disk.pop("free")
     servers = [child for child in here.children() if "prefect" in " ".join(child.cmdline())]
     memory = {"process": here.memory_info().rss, "server": sum(child.memory_info().rss for child in servers)}
-    return {"pid": os.getpid(), "memory": memory, "disk": disk}
+    databases = {"mlflow": place / "mlflow.db", "prefect": place / "prefect" / "prefect.db"}
+    return {"pid": os.getpid(), "memory": memory, "disk": disk, "rows": {k: in_tables(v) for k, v in databases.items()}}
+
+
+def in_tables(database: Path) -> int:
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as tables:
+        names = [name for (name,) in tables.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return sum(tables.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in names)
 
 
 def rows(place: Path) -> list[dict[str, Any]]:
@@ -204,8 +219,8 @@ def told(weeks: list[dict[str, Any]]) -> dict[str, Any]:
     some = max(1, min(TEN, len(weeks) // 4))
     alone = [week for week in weeks if week["pid"] == weeks[-1]["pid"]]  # memory is a process's own
     seconds = {name: [week["seconds"].get(name) for week in weeks[1:]] for name in weeks[-1]["seconds"]}
-    grown = {kind: [after["disk"][kind] - before["disk"][kind] for before, after in itertools.pairwise(weeks)]
-             for kind in weeks[-1]["disk"]}  # fmt: skip
+    disk, rows = ({kind: [after[what][kind] - before[what][kind] for before, after in itertools.pairwise(weeks)]
+                   for kind in weeks[-1][what]} for what in ("disk", "rows"))  # fmt: skip
     alarms, flags = sum(week["alarm"] for week in weeks), sum(week["flagged"] > 0 for week in weeks)
     rate = Alarm().rate / Alarm().looks
     return {
@@ -217,7 +232,8 @@ def told(weeks: list[dict[str, Any]]) -> dict[str, Any]:
             who: compared([week["memory"][who] / 1e6 for week in alone[1:]], some) for who in weeks[-1]["memory"]
         },
         "memory_of_weeks": len(alone),
-        "disk_mb_a_week": {kind: compared([size / 1e6 for size in sizes], some) for kind, sizes in grown.items()},
+        "disk_mb_a_week": {kind: compared([size / 1e6 for size in sizes], some) for kind, sizes in disk.items()},
+        "database_rows_a_week": {kind: compared(list(counts), some) for kind, counts in rows.items()},
         "disk_mb": {kind: round(size / 1e6, 2) for kind, size in weeks[-1]["disk"].items()},
         # Of soaks that keep the rates exactly, at most 2.5% have more.
         "false_alarms": {"weeks": alarms, "most_by_chance": int(binom.ppf(0.975, len(weeks), rate))},
@@ -231,6 +247,24 @@ def compared(values: list[float | None], some: int) -> dict[str, float | None]:
         return {"first": None, "last": None, "ratio": None}
     first, last = statistics.median(known[:some]), statistics.median(known[-some:])
     return {"first": round(first, 3), "last": round(last, 3), "ratio": round(last / first, 3) if first else None}
+
+
+def table(found: dict[str, Any]) -> Iterator[str]:
+    """Of docs/operate.md."""
+    yield f"{found['weeks']} weeks; medians of the first {found['compared']} and of the last {found['compared']}."
+    yield ""
+    yield "| | first | last | ratio |"
+    yield "|---|---|---|---|"
+    names = {"seconds": "seconds", "memory_mb": "memory, MB", "disk_mb_a_week": "disk, MB a week",
+             "database_rows_a_week": "database rows a week"}  # fmt: skip
+    for key, name in names.items():
+        for what, one in found[key].items():
+            yield f"| {name}: {what} | {one['first']:,} | {one['last']:,} | {one['ratio']} |"
+    for key, name in (("false_alarms", "an alarm"), ("false_flags", "a flag")):
+        allowed = found[key]["most_by_chance"]
+        yield f"| weeks with {name}, all of them false; allowed {allowed} | | {found[key]['weeks']} | |"
+    freed = found["pruned"]
+    yield f"| `erd prune --keep {freed['keep']}` at the end: MB free | | {freed['bytes'] / 1e6:,.0f} | |"
 
 
 def pruned(weeks: int) -> dict[str, Any]:

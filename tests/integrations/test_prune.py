@@ -209,7 +209,7 @@ def test_a_pruned_week_is_still_reviewed_and_incorporated(here: Path, capsys: py
     application.state.prepare()
     page = TestClient(application, base_url="http://127.0.0.1:8600")
     assert any("were cleared away" in text for text in page.get("/api/batch").json()["findings"])
-    assert page.get("/image/0.png").status_code == 200
+    assert page.get("/image/0/large.png").status_code == 200
     assert page.get("/api/neighbours/0").json() == {"neighbours": []}
     assert "cleared away by `erd prune`" in page.get("/api/map").json()["failed"]
     image = pd.read_parquet(run_of(GONE).scores)["id"][0]
