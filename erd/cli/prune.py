@@ -22,8 +22,8 @@ def prune(arguments: argparse.Namespace) -> dict[str, Any]:
     total = sum(done.freed.values())
     if not arguments.json:
         would = "would be" if arguments.dry_run else "are"
-        count = f"{len(done.batches):,} batch{'es' * (len(done.batches) != 1)}"
-        print(f"{size(total)} of {count} {would} free" if total else "nothing to clear away")
+        count = f" of {len(done.batches):,} batch{'es' * (len(done.batches) != 1)}" if done.batches else ""
+        print(f"{size(total)}{count} {would} free" if total else "nothing to clear away")
         for kind, freed in done.freed.most_common():
             print(f"  {size(freed):>7}  {kind}")
         for batch, why in done.stays.items():

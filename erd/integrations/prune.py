@@ -77,12 +77,15 @@ def prune(keep: int, *, cache: bool = False, dry_run: bool = False) -> Done:
         working = [run.batch_name for run in status.run_folders() if locks.is_held(run.root)]
         if cache and working:
             raise RunError(f"{working[0]} is at work: wait for it, or leave DVC's cache out (no --cache)")
-        old = [one for one in old if _may_go(one, in_use, done) and _taken(one.run, ours, done)]
+        described = load(dvc.PARAMS).data.batch if dvc.PIPELINE.exists() and dvc.PARAMS.exists() else None
+        old = [one for one in old if _may_go(one, described, in_use, done) and _taken(one.run, ours, done)]
         champions = [one.run.pretrained for one in old if one.tracked and one.batch in one.model(in_use).batches]
         whole = [run for run in status.run_folders() if run not in {one.run for one in old}]
         held = {*champions, *compared, *_looked_at_with(whole)}
         for one in old:
-            _clear(one.run, held, cache, dry_run, done)
+            _clear(one.run, held, dry_run, done)
+        if cache:
+            _clear_cache([one.run for one in old], held, dry_run, done)
         if not working:
             done.freed[STORE] += sum(_clear_stores(whole, dry_run))
     done.freed = Counter({kind: size for kind, size in done.freed.items() if size})
@@ -114,10 +117,9 @@ def _before_the_last(keep: int, done: Done) -> tuple[list[Old], list[Path]]:
     return old, compared
 
 
-def _may_go(one: Old, in_use: Callable[[str], InUse], done: Done) -> bool:
+def _may_go(one: Old, described: str | None, in_use: Callable[[str], InUse], done: Done) -> bool:
     """Whether nothing speaks against it; else why it stays."""
     run, why = one.run, ""
-    described = load(dvc.PARAMS).data.batch if dvc.PIPELINE.exists() and dvc.PARAMS.exists() else None
     record = mlflow_record.read(run)
     if described == run.batch_name:
         why = "dvc.yaml describes it"
@@ -164,25 +166,36 @@ def _large(run: RunDir) -> Iterator[tuple[str, Path]]:
             yield "copies of labelled images", path
 
 
-def _clear(run: RunDir, held: set[Path], cache: bool, dry_run: bool, done: Done) -> None:
+def _clear(run: RunDir, held: set[Path], dry_run: bool, done: Done) -> None:
     found = [(kind, path) for kind, path in _large(run) if path.is_file() and path not in held]
-    names = [run.root / name for name in (pruned.read(run) or pruned.Pruned("", {})).files]
-    gone = [path for path in [*names, *(path for _, path in found)] if path not in held]
-    pointers = [there for path in dict.fromkeys(gone) if (there := dvc.pointer(path)).exists()] if cache else []
-    cached = dvc.only_named_by(pointers)
-    if not found and not pointers:
+    if not found:
         return
     done.batches.append(run.batch_name)
-    for kind, path in [*found, *((CACHE, path) for path in cached)]:
-        done.freed[kind] += size_of(path)
+    sizes = {path: size_of(path) for _, path in found}
+    for kind, path in found:
+        done.freed[kind] += sizes[path]
     if dry_run:
         return
-    pruned.note(run, {path.relative_to(run.root).as_posix(): size_of(path) for _, path in found})
-    for path in [*(path for _, path in found), *pointers, *cached]:
+    pruned.note(run, {path.relative_to(run.root).as_posix(): size for path, size in sizes.items()})
+    for path in sizes:
         path.unlink(missing_ok=True)
     if run.report.exists():
         with suppress(UserError):  # by another version of erd: it stays as it was
             report.write(run)
+
+
+def _clear_cache(old: Sequence[RunDir], held: set[Path], dry_run: bool, done: Done) -> None:
+    """What was cleared away now or before, or would be now: its pointers, and what these alone name in DVC's cache."""
+    pointers = []
+    for run in old:
+        before = pruned.read(run)
+        names = [run.root / name for name in before.files] if before else []
+        gone = {*names, *(path for _, path in _large(run))} - held
+        pointers += [there for path in sorted(gone) if (there := dvc.pointer(path)).exists()]
+    cached = dvc.only_named_by(pointers)
+    done.freed[CACHE] += sum(map(size_of, cached))
+    for path in [] if dry_run else [*cached, *pointers]:  # who is killed in between finds the pointers again
+        path.unlink(missing_ok=True)
 
 
 def _clear_stores(whole: Sequence[RunDir], dry_run: bool) -> Iterator[int]:
@@ -196,23 +209,21 @@ def _clear_stores(whole: Sequence[RunDir], dry_run: bool) -> Iterator[int]:
             settings = configure.read(run)
             if settings.encoder is None:
                 continue
-            sets = [packed.read(path).rows() for path in encode.sets_of(run) if path.exists()]
-            folder = encode.store_of(settings, run).folder
+            folder, place = encode.store_of(settings, run).folder, collect.library_of(settings)
+            own = folder.parent.parent == place and library.exists(place)  # labelled images are those of the library
+            if own and folder not in wanted:
+                pixels = library.read(place).images
+                assert isinstance(pixels, Pixels)  # on disk, not in memory
+                wanted[folder] = [Rows(torch.from_numpy(pixels.whole), torch.from_numpy(pixels.rows))]
+            sets = [path for path in encode.sets_of(run) if path.exists() and not (own and path == run.labeled)]
+            wanted.setdefault(folder, []).extend(packed.read(path).rows() for path in sets)
         except UserError:  # nobody knows what it needs
             return
-        wanted.setdefault(folder, []).extend(sets)
-        place = collect.library_of(settings)
-        if folder.parent == place / "features" and library.exists(place):
-            pixels = library.read(place).images
-            assert isinstance(pixels, Pixels)  # on disk, not in memory
-            wanted[folder].append(Rows(torch.from_numpy(pixels.whole), torch.from_numpy(pixels.rows)))
     for place in {folder.parent for folder in wanted}:
-        for folder in place.iterdir():
-            if folder in wanted:
-                hashes = [hashes_of(rows) for rows in wanted[folder]]
+        for folder in filter(Path.is_dir, place.iterdir()):
+            hashes = [hashes_of(rows) for rows in wanted.get(folder, [])]
+            with suppress(locks.Busy), locks.held(folder.with_suffix(".lock"), wait=False):  # as `erd bench` does
                 yield Store(place, folder.name).keep_only(hashes, dry_run=dry_run)
-            elif folder.is_dir():
-                yield Store(place, folder.name).keep_only([], dry_run=dry_run)
 
 
 def size_of(path: Path) -> int:
