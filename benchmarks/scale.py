@@ -69,7 +69,7 @@ def measured(images: int, labelled: int, *, quiet: bool = False) -> dict[str, An
     stages = {
         name: {
             "seconds": [half["seconds"][name], whole["seconds"][name]],
-            "seconds_per_10000": round((whole["seconds"][name] - half["seconds"][name]) / images * MANY, 1),
+            "seconds_per_10000": round(max(0.0, whole["seconds"][name] - half["seconds"][name]) / images * MANY, 1),
             "twice_as_many": round(whole["seconds"][name] / max(half["seconds"][name], 1e-3), 2),
         }
         for name in whole["seconds"]
