@@ -19,7 +19,7 @@ from typing import NoReturn
 from erd.base import endings
 from erd.base.errors import UserError, is_out_of_memory, shortened, why
 from erd.base.version import VERSION
-from erd.cli import bench, completion, experts, labelled, machine, status, weekly
+from erd.cli import bench, completion, experts, labelled, machine, prune, status, weekly
 from erd.cli.arguments import Command, Commands
 
 PREFECT = ("prefect", "APILogWorker", "EventsWorker")  # its loggers
@@ -28,7 +28,7 @@ TASKS = {
     "every week": ("init", "ingest", "run", "status", "history"),
     "experts": ("review", "incorporate", "decide", "sensitivity"),
     "benchmark": ("bench", "methods", "scenarios", "simulate"),
-    "machine": ("doctor", "stage", "sync", "reproduce", "backup", "restore", "completion"),
+    "machine": ("doctor", "stage", "sync", "reproduce", "prune", "backup", "restore", "completion"),
 }
 EXAMPLE = """\
 an example, own images from files to a learned new class:
@@ -111,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
         return sub
 
     kinds: tuple[Commands, ...] = (
-        labelled.add, weekly.add, experts.add, bench.add, machine.add, status.add, completion.add,
+        labelled.add, weekly.add, experts.add, bench.add, machine.add, status.add, prune.add, completion.add,
     )  # fmt: skip
     for add in kinds:
         add(command)

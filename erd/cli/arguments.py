@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 Command = Callable[[argparse.Namespace], dict[str, Any]]
 NewCommand = Callable[[str, Command, str], argparse.ArgumentParser]  # name, function, what it does
 Commands = Callable[[NewCommand], None]
+UNITS = ("kB", "MB", "GB", "TB")
 
 
 def with_data(sub: argparse.ArgumentParser) -> None:
@@ -78,3 +79,12 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
 
 def short(value: Any) -> Any:
     return f"{value:.3g}" if isinstance(value, float) else value
+
+
+def size(count: float) -> str:
+    """Bytes, in the unit that suits."""
+    for unit in UNITS:
+        count /= 1000
+        if count < 1000 or unit == UNITS[-1]:
+            break
+    return f"{count:.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"

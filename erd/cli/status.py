@@ -8,9 +8,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from erd.cli.arguments import NewCommand
-
-UNITS = ("kB", "MB", "GB", "TB")
+from erd.cli.arguments import NewCommand, size
 
 
 def add(command: NewCommand) -> None:
@@ -46,8 +44,8 @@ def _blocks(found: dict[str, Any]) -> Iterator[list[str]]:
     last = [_wrapped(f"  {one['batch']:<12} {_time(one['at'])}: {one['headline']}") for one in found["last"]]
     yield ["last batches", *(last or ["  none yet"])]
     disk = found["disk"]
-    used = ", ".join(f"{name} {_size(disk[name])}" for name in disk if name != "free" and disk[name])
-    yield ["disk", f"  {used or 'nothing used'}; {_size(disk['free'])} free"]
+    used = ", ".join(f"{name} {size(disk[name])}" for name in disk if name != "free" and disk[name])
+    yield ["disk", f"  {used or 'nothing used'}; {size(disk['free'])} free"]
 
 
 def _scheduled(deployments: Sequence[dict[str, Any]]) -> list[str]:
@@ -85,11 +83,3 @@ def _count(count: int, what: str) -> str:
 def _time(text: str, timezone: str | None = None) -> str:
     """Where we are, or in that time zone."""
     return f"{datetime.fromisoformat(text).astimezone(ZoneInfo(timezone) if timezone else None):%a %Y-%m-%d %H:%M}"
-
-
-def _size(count: float) -> str:
-    for unit in UNITS:
-        count /= 1000
-        if count < 1000 or unit == UNITS[-1]:
-            break
-    return f"{count:.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"

@@ -9,7 +9,8 @@ float16: half the disk of float32, and no score differs by more than a thousandt
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,28 @@ class Store:
             mine = np.flatnonzero(where[:, 0] == number)
             found[torch.from_numpy(mine)] = self._files[number][torch.from_numpy(where[mine, 1])]
         return found
+
+    def keep_only(self, wanted: Sequence[np.ndarray], *, dry_run: bool = False) -> int:
+        """Drop all but the features of these images (hashes, in several arrays); the bytes that frees."""
+        known = np.unique(_bytes(np.concatenate([np.empty(0, HASH), *wanted])))
+        freed = 0
+        for path in sorted(self.folder.glob("*.safetensors")):
+            tensors, _ = files.load_tensors(path)
+            hashes = np.frombuffer(tensors["hashes"].numpy().tobytes(), HASH)
+            stays = np.isin(_bytes(hashes), known)
+            if stays.all():
+                continue
+            freed += round(path.stat().st_size * (~stays).mean())
+            if not dry_run:
+                self.add(
+                    hashes[stays], tensors["features"][torch.from_numpy(stays)]
+                )  # first: nothing is lost by a kill
+                path.unlink()
+        if not dry_run:
+            with suppress(OSError):  # it still has some
+                self.folder.rmdir()
+            self._read()
+        return freed
 
     def _has(self, hashes: np.ndarray) -> np.ndarray:
         if not len(self._known):

@@ -10,6 +10,7 @@ for the whole repository, and gives up after 3 seconds. What goes wrong is one s
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from dvc.repo import Repo
 
 PIPELINE, PARAMS = Path("dvc.yaml"), Path("params.yaml")
+CACHE = Path(".dvc/cache/files/md5")
+HASH = re.compile(r"\b[0-9a-f]{32}\b")
 
 
 def is_repo() -> bool:
@@ -64,18 +67,29 @@ def commit() -> None:
 def track(paths: Sequence[Path]) -> dict[str, str]:
     """Put files under DVC, each with a pointer (.dvc) beside it for git; their hashes by path.
 
-    An output of dvc.yaml can have no pointer of its own: it only goes into the cache, and its hash finds it there.
+    An output of dvc.yaml can have no pointer of its own: it only goes into the cache, and its hash finds it there. Each
+    file is added as `dvc add` does it, but for the look at all other pointers, whose number grows from week to week.
     """
     if not is_repo():
         return {}
     found = {path: _md5(path) for path in paths}
     with _repo("track the data") as repo:
-        outputs = {Path(out.fs_path) for stage in repo.index.stages if stage.cmd for out in stage.outs}
-        made = [path for path in paths if outputs & {path.absolute(), *path.absolute().parents}]
-        for path in made:
-            repo.cache.local.add(str(path.absolute()), repo.fs, found[path])
-        if free := [str(path) for path in paths if path not in made]:
-            repo.add(free)
+        from dvc.repo import lock_repo
+
+        with lock_repo(repo), repo.scm_context():
+            stages = repo.stage.load_all(str(PIPELINE)) if PIPELINE.exists() else []
+            outputs = {Path(out.fs_path) for stage in stages for out in stage.outs}
+            for path, md5 in found.items():
+                whole = path.absolute()
+                if above := [folder for folder in path.parents if folder.name and pointer(folder).is_file()]:
+                    raise RunError(f"{path} cannot be tracked alone: {pointer(above[0])} tracks the whole folder")
+                if outputs & {whole, *whole.parents}:
+                    repo.cache.local.add(str(whole), repo.fs, md5)
+                    continue
+                stage = repo.stage.create(single_stage=True, validate=False, fname=str(pointer(whole)),
+                                          wdir=str(whole.parent), outs=[path.name], force=True)  # fmt: skip
+                stage.add_outs(str(whole))
+                stage.dump()
     return {path.as_posix(): md5 for path, md5 in found.items()}
 
 
@@ -91,11 +105,13 @@ def hashes(run: RunDir) -> dict[str, str]:
 
 
 def data_files(run: RunDir, *, encoded: bool | None = None) -> list[Path]:
-    """All that ingest packed, and what an encoder made of it, if there was one: with these files a run can be made
-    again."""
+    """All that ingest packed, and what an encoder made of it and of the batches that it is looked at with, if there was
+    one: with these files a run can be made again."""
     sets = [run.labeled, run.batch, run.holdout]
     there = run.features_of(run.labeled).exists() if encoded is None else encoded
-    features = [*map(run.features_of, sets), run.encoded] if there else []
+    features = [*map(run.features_of, sets), run.encoded, run.older] if there else []
+    if encoded is None:
+        features = [path for path in features if path.exists()]  # an earlier version did not remember
     return [*sets, *map(packed.manifest, sets), run.ingested, *features]
 
 
@@ -132,6 +148,38 @@ def push(md5s: Iterable[str] = ()) -> bool:
         repo.push()
         repo.cloud.push([HashInfo("md5", md5) for md5 in md5s])
     return True
+
+
+def pointer(path: Path) -> Path:
+    return path.with_name(f"{path.name}.dvc")
+
+
+def kept_copy(path: Path) -> bool:
+    """Whether DVC's cache has what the file's pointer names, so that `dvc checkout` brings the file back."""
+    found = HASH.findall(_text(pointer(path)))
+    return is_repo() and len(found) == 1 and _cached(found[0]).exists()
+
+
+def only_named_by(pointers: Sequence[Path]) -> list[Path]:
+    """The files in DVC's cache that these pointers name, and nothing else of the workspace does: other pointers, the
+    pipeline, the records of runs. What only another commit names is not looked at."""
+    mine = {md5 for path in pointers for md5 in HASH.findall(_text(path))}
+    others = [*Path().rglob("*.dvc"), Path("dvc.lock"), *Path().glob("runs/*/mlflow.json")]
+    leaving = {path.parent.parent for path in pointers}  # the record of a run names its data too
+    named: set[str] = set()
+    for path in others:
+        if path.is_file() and path not in pointers and path.parent not in leaving:
+            named |= set(HASH.findall(_text(path)))
+    named |= {md5 for one in named for md5 in HASH.findall(_text(_cached(f"{one}.dir")))}  # what is in a folder
+    return [path for md5 in sorted(mine - named) if (path := _cached(md5)).exists()]
+
+
+def _cached(md5: str) -> Path:
+    return CACHE / md5[:2] / md5[2:]
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 class Remote(NamedTuple):

@@ -102,6 +102,35 @@ def register(settings: Settings, run: RunDir) -> Registered:
         return Registered(name, None, None, reason)
 
 
+@dataclass(frozen=True)
+class InUse:
+    """Of a model: runs that are a version of it, and batches whose version has an alias, so that the next is compared
+    with it."""
+
+    runs: set[str]
+    batches: set[str]
+
+
+def in_use(name: str) -> InUse:
+    """What MLflow has of a model; a RunError where it cannot be asked."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client = mlflow_client.connect()
+        versions: list[ModelVersion] = []
+        token: str | None = None
+        while token != "":
+            page = client.search_model_versions(f"name = '{name}'", page_token=token)
+            versions += page
+            token = page.token or ""
+        aliases = set(map(str, client.get_registered_model(name).aliases.values())) if versions else set()
+    except MlflowException as error:
+        said = "does not answer" if mlflow_client.unreachable(error) else why(error)
+        raise RunError(f"MLflow at {mlflow_client.location()} {said}; which models are in use is not known") from error
+    named = {version.tags.get("batch", "") for version in versions if str(version.version) in aliases}
+    return InUse({str(version.run_id) for version in versions}, named)
+
+
 def gate(mine: Mapping[str, str], champion: Mapping[str, str], allowed: Registry) -> tuple[bool, str]:
     """Whether a version with these figures may replace the champion, and why in words. Tags are text."""
     if "val_accuracy" not in champion:

@@ -18,7 +18,7 @@ import numpy as np
 from erd.base import files
 from erd.base.errors import RunError, UserError
 from erd.reporting import answer_words, html, wording
-from erd.runs import audit, configure, results, stage_records
+from erd.runs import audit, configure, pruned, results, stage_records
 from erd.runs.answers import KINDS, Answers, agreed, audited
 from erd.runs.folder import HISTORY, KEPT_WEEKS, RUNS, RunDir
 from erd.runs.results import ClassAccuracy, Ingested, Metrics, Sensitivity
@@ -107,7 +107,7 @@ def weeks(runs: Path = RUNS) -> list[dict[str, Any]]:
 def _rests_on(run: RunDir) -> tuple[Path, ...]:
     """All that `_row` looks at."""
     return (run.settings, run.metrics, run.ingested, run.class_accuracy, run.record("score"), run.sensitivity,
-            run.report, run.scores, run.answers)  # fmt: skip
+            run.report, run.scores, run.answers, run.pruned)  # fmt: skip
 
 
 def _state(path: Path) -> list[int] | None:
@@ -140,6 +140,7 @@ def _row(run: RunDir) -> dict[str, Any] | None:
         "stream": settings.stream,
         "scored": scored.finished,
         "report": f"{run.batch_name}/{run.report.name}" if run.report.exists() else None,
+        "pruned": pruned.read(run) is not None,
         "images": metrics.images,
         **{name: getattr(metrics.verdict, name) for name in SHOWN},
         "accuracy": found.accuracy if found else metrics.val_accuracy,
@@ -173,6 +174,8 @@ def words(rows: list[dict[str, Any]]) -> list[str]:
     """What the weeks say together, in sentences."""
     rang = sum(bool(row["alarm"] or row["weeks_alarm"] or row.get("audit_low")) for row in rows)
     said = [f"{_many(len(rows), 'batch', 'batches')}, {rang:,} with an alarm."]
+    if gone := sum(row["pruned"] for row in rows):
+        said.append(f"Of {_many(gone, 'batch', 'batches')} the nets and features were cleared away (`erd prune`).")
     heard = [(row["batch"], found) for row in rows if (found := _audit(row)).rings]
     said += [answer_words.audit(found, f"batch {batch}", past=True) for batch, found in heard[-NEWS:]]
     flags = sum(row.get("flags_reviewed") or 0 for row in rows)

@@ -15,7 +15,7 @@ from erd.base import files, spreadsheets
 from erd.base.version import VERSION
 from erd.data import inbox, packed
 from erd.reporting import answer_words, html, tiers, wording
-from erd.runs import audit, configure, results, stage_records
+from erd.runs import audit, configure, pruned, results, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, Decided, Encoded, Metrics
 from erd.settings.schema import Settings
@@ -138,5 +138,6 @@ def _facts(run: RunDir, metrics: Metrics, settings: Settings) -> dict[str, str]:
         "parts": ", ".join(f"{name} {size:,}" for name, size in metrics.sizes.items() if size),
         "flags": f"{rates[detect.rule]}, calibration {detect.calibration}",
         "seed": str(settings.seed),
+        "pruned": pruned.words(run),
     }
     return {name: value for name, value in facts.items() if value}

@@ -16,7 +16,7 @@ from erd.data import packed
 from erd.data.packed import Rows
 from erd.nets import Classifier
 from erd.review.queue import Queue
-from erd.runs import stage_records
+from erd.runs import pruned, stage_records
 from erd.training.features import penultimate
 from erd.training.members import load_net
 
@@ -33,6 +33,7 @@ class Features:
 
     def key(self, made_by: str) -> str:
         """Of what a module makes of them: another one where any of it would be."""
+        pruned.check(self.run)
         inputs = [files.sha256(path) for path in (self.run.pretrained, self.run.labeled, self.run.batch)]
         code = [code_digest.of(name)[name] for name in (made_by, __name__)]
         return files.digest([*inputs, *code, self.queue.settings.seed])

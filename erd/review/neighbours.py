@@ -23,6 +23,8 @@ class Neighbours:
 
     def of(self, row: int) -> list[dict[str, Any]] | None:
         """None while they are not known yet: ask again."""
+        if self.failed:
+            return []
         if row not in self.found and self._one.acquire(blocking=False):
             try:
                 self.found |= self._find([row])

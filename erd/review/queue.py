@@ -11,7 +11,7 @@ import pandas as pd
 from erd.base import files
 from erd.base.errors import UserError
 from erd.reporting import tiers, wording
-from erd.runs import configure, results
+from erd.runs import configure, pruned, results
 from erd.runs.answers import Answers, audit_rows
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Ingested, Metrics
@@ -60,7 +60,7 @@ class Queue:
             "alarm": wording.alarm(metrics),
             "rings": metrics.verdict.rings,
             "worth_a_look": wording.beyond_headline(metrics, self.settings.detect.confidence),
-            "findings": wording.findings(metrics),
+            "findings": [*wording.findings(metrics), *filter(None, [pruned.words(self.run)])],
             "confidence": self.settings.detect.confidence,
             "bounded": metrics.verdict.promised and not metrics.verdict.bulk_moved,
             "images": len(self.table),

@@ -144,6 +144,10 @@ class RunDir:
         return self.root / "mlflow.json"  # the MLflow run, and what of it was sent
 
     @property
+    def pruned(self) -> Path:
+        return self.root / "pruned.json"  # what `erd prune` cleared away
+
+    @property
     def metrics(self) -> Path:
         return self.root / "metrics.json"
 

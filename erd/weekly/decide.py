@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from erd.base import files
 from erd.base.errors import RunError, UserError
 from erd.reporting import history, report
-from erd.runs import configure, results, stage_records
+from erd.runs import configure, pruned, results, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
 from erd.settings import schema
@@ -36,6 +36,7 @@ def decide(run: RunDir, overrides: Iterable[str]) -> Redecided:
     """Flags, figures and report by other rules; when the run was scored stays as it was, and so does its place in the
     history."""
     then = configure.read(run)
+    pruned.check(run)
     now = schema.overridden(then, overrides)
     every = list(schema.keys())
     changed = [key for key in every if _value(then, key) != _value(now, key)]

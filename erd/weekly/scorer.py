@@ -27,7 +27,7 @@ from erd.data.given import as_images
 from erd.data.packed import Rows
 from erd.nets import encoders, weights_file
 from erd.nets.encoders import Encoder
-from erd.runs import configure, results, stage_records
+from erd.runs import configure, pruned, results, stage_records
 from erd.runs.folder import RunDir
 from erd.runs.results import Encoded, Ingested
 from erd.settings.schema import Run, Settings
@@ -103,6 +103,7 @@ class Scorer:
 
     @classmethod
     def of_run(cls, run: RunDir) -> "Scorer":
+        pruned.check(run)
         settings = configure.read(run)
         facts = Facts.of(settings, run)
         members = [run.member(label) for label in facts.labels]

@@ -1,8 +1,9 @@
 """A batch that experts have judged stays as they saw it: a run would train with its own answers, and change what the
-answers are compared with."""
+answers are compared with. So does one that was pruned: the weeks it was looked at with may be gone as well."""
 
 from erd.base.errors import UserError
 from erd.data import collect, library
+from erd.runs import pruned
 from erd.runs.answers import Answers
 from erd.runs.folder import RunDir
 from erd.settings.schema import Settings
@@ -24,6 +25,8 @@ def check(settings: Settings, run: RunDir, *, replaced: bool = False) -> None:
             f"detect.fdr=0.2` applies other rules to its scores, `erd run --batch {name} --replace` begins anew and "
             "moves the old run and its answers away"
         )
+    if not replaced:
+        pruned.check(run)
 
 
 def own_images(settings: Settings) -> bool:

@@ -14,6 +14,7 @@ from erd.base import progress
 from erd.base.errors import UserError
 from erd.base.seeds import derive
 from erd.data import packed
+from erd.runs import pruned
 from erd.runs.folder import RunDir
 from erd.runs.results import Encoded, Ingested, OfNewClass, Sensitivity
 from erd.settings.schema import Settings
@@ -31,6 +32,7 @@ FEWEST = 3  # images that can be a group; the class counts as noticed where peop
 
 def measure(settings: Settings, run: RunDir) -> Sensitivity:
     """Written beside the run's other results, and returned."""
+    pruned.check(run)
     if Encoded.read(run).encoder is None:
         raise UserError("the sensitivity is measured on the features of an encoder: set model.encoder and run again")
     labeled = packed.read(run.features_of(run.labeled))

@@ -182,3 +182,19 @@ def test_features_are_kept_as_half_numbers_and_none_becomes_infinite(tmp_path: P
     assert torch.equal(found, kept)
     assert torch.isfinite(found).all()
     torch.testing.assert_close(found[:, 2].float(), features[:, 2], rtol=1e-3, atol=0)
+
+
+def test_what_nobody_wants_any_more_is_dropped_and_the_rest_is_found(tmp_path: Path) -> None:
+    store, hashes = Store(tmp_path, KEY), hashes_of(Rows(pictures(30)))
+    for start in (0, 10, 20):
+        store.add(hashes[start : start + 10], numbered(10, start))
+    wanted = [hashes[:10], hashes[14:16]]
+    size = sum(path.stat().st_size for path in stored(tmp_path))
+    would = store.keep_only(wanted, dry_run=True)
+    assert sum(path.stat().st_size for path in stored(tmp_path)) == size
+    assert store.keep_only(wanted) == would > 0
+    assert np.array_equal(store.take(hashes[14:16]), as_stored(numbered(2, 14)))
+    assert set(store.missing(hashes)) == {*range(10, 14), *range(16, 30)}
+    assert store.keep_only(wanted) == 0
+    store.keep_only([])
+    assert not store.folder.exists()
