@@ -25,12 +25,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import erd
 from erd.base.errors import RunError, UserError, why
 from erd.base.version import VERSION
 
 ENDING = 15.0  # seconds for jobs that are stopped, and this process, to end
-PACKAGE = Path(erd.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 
 
 @functools.cache

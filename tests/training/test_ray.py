@@ -152,7 +152,7 @@ def test_a_run_of_which_a_node_is_killed_ends_with_the_bytes_of_an_undisturbed_o
     assert flow.returncode == 0, errors
     assert json.loads(said.splitlines()[-1])["scenario"] == "digits-near"
     assert "state-dump" not in errors, "Ray's own pages are not for the user"
-    undisturbed = RunDir(tmp_path / "undisturbed")
+    undisturbed = RunDir(tmp_path / "undisturbed" / "digits-near")
     do(settings_for(overrides=LONG, runner="serial"), undisturbed)
     assert weights(mine) == weights(undisturbed)
     assert len(weights(mine)) == 4
