@@ -28,6 +28,7 @@ from uuid import uuid4
 from erd.base.errors import RunError, UserError, why
 from erd.base.version import VERSION
 
+ANSWER = 5.0  # seconds for the cluster's head to answer
 ENDING = 15.0  # seconds for jobs that are stopped, and this process, to end
 PACKAGE = Path(__file__).parents[1]
 
@@ -82,6 +83,17 @@ class Asked:
             return found
         gpus = int(resources.get("GPU", 0))
         return min(found, gpus * int(1 / self.gpus) if self.gpus < 1 else int(gpus / self.gpus))
+
+
+def answers(address: str) -> bool:
+    """Whether anything is there; Ray would wait for minutes. Of `auto` only Ray knows."""
+    host, colon, port = address.rpartition(":")
+    try:
+        if colon and port.isdecimal():
+            socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def drive(handle: int) -> None:
@@ -157,6 +169,7 @@ class _Jobs:
         import ray
 
         self._pipe, self._asked = pipe, asked
+        self._head = ray.get_runtime_context().gcs_address
         self._remote = ray.remote(
             num_cpus=asked.cpus, num_gpus=asked.gpus, max_retries=0, scheduling_strategy="SPREAD"
         )(work)
@@ -189,20 +202,22 @@ class _Jobs:
             self._under_way[number].future().add_done_callback(functools.partial(self._done, number))
 
     def _done(self, number: int, found: "Future[bytes]") -> None:
+        outcome = self._outcome(found)
         with self._lock, suppress(OSError):
             self._under_way.pop(number, None)
-            self._pipe.send((number, _outcome(found)))
+            self._pipe.send((number, outcome))
             self._start()
 
+    def _outcome(self, found: "Future[bytes]") -> bytes | None:
+        """None where the node or its worker died. Where the whole cluster did, this process ends, and so says it."""
+        from ray.exceptions import LocalRayletDiedError, RayTaskError
 
-def _outcome(found: "Future[bytes]") -> bytes | None:
-    """None where the node or its worker died."""
-    from ray.exceptions import RayTaskError
-
-    error = found.exception()
-    if isinstance(error, RayTaskError):  # before the job itself, which tells its errors itself
-        return pickle.dumps((False, RunError(f"a node of the Ray cluster cannot do a job: {why(error)}")))
-    return found.result() if error is None else None
+        error = found.exception()
+        if isinstance(error, RayTaskError):  # before the job itself, which tells its errors itself
+            return pickle.dumps((False, RunError(f"a node of the Ray cluster cannot do a job: {why(error)}")))
+        if isinstance(error, LocalRayletDiedError) or (error is not None and not answers(self._head)):
+            os._exit(1)
+        return found.result() if error is None else None
 
 
 # On a node.

@@ -25,15 +25,14 @@ from typing import Any
 from erd.base.errors import RunError, UserError, WorkerDied, why
 from erd.settings.schema import Run
 from erd.training import ray_driver
-from erd.training.ray_driver import ENDING, PACKAGE, Asked
+from erd.training.ray_driver import ENDING, PACKAGE, Asked, answers
 from erd.training.runners import STOPPED
 
 DIED = (
     "a node of the Ray cluster or a worker on it died (killed, or out of memory); run the same command again: what is "
     "finished is kept"
 )
-ANSWER = 5.0  # seconds for the cluster's address to answer …
-PATIENCE = 90.0  # … and for the driver to have looked at all nodes, on busy machines
+PATIENCE = 90.0  # seconds for the driver to have looked at all nodes, on busy machines
 GONE_AFTER = "12"  # seconds without the cluster's head after which Ray gives up; 60 are its default
 
 
@@ -115,7 +114,8 @@ class Runner:
                 raise RunError(STOPPED)
             if self._driver is None:
                 asked = asked_of(self.run)
-                _answers(asked.address)
+                if not answers(asked.address):
+                    raise RunError(_no_cluster(asked.address))
                 _mark(asked)
                 self._driver = Driver(asked)
             return self._driver
@@ -201,16 +201,6 @@ class Driver:
         self._process.kill()
         self._process.wait()
         self.asked.marked.unlink(missing_ok=True)
-
-
-def _answers(address: str) -> None:
-    """Ray would wait for minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdecimal():
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
-        except (OSError, OverflowError) as error:
-            raise RunError(_no_cluster(address)) from error
 
 
 def _mark(asked: Asked) -> None:
