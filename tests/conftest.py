@@ -43,7 +43,7 @@ SLOW = ("e2e/", "flows/", "integrations/", "bench/", "benchmarks/", "test_one_re
         "statistics/test_decisions.py", "base/test_torchvision.py", "nets/test_heads.py", "nets/test_encoders.py",
         "review/test_library_runs.py", "statistics/test_neighbours.py", "statistics/test_crossfit.py",
         "statistics/test_scan.py", "weekly/test_window.py", "weekly/test_sealed.py",
-        "weekly/test_validate.py", "weekly/test_one_class.py", "fuzz/")  # fmt: skip
+        "weekly/test_validate.py", "weekly/test_one_class.py", "training/test_ray.py", "fuzz/")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,7 +23,7 @@ def with_data(sub: argparse.ArgumentParser) -> None:
 
 def with_overrides(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--set", metavar="a.b=v", action="append", default=[], help="override a setting; repeatable")
-    sub.add_argument("--runner", metavar="R", help="process or serial")
+    sub.add_argument("--runner", metavar="R", help="process, serial or ray")
     sub.add_argument("--params", metavar="FILE", help="settings file (default: params.yaml here, if there is one)")
 
 

@@ -20,7 +20,7 @@ from erd.integrations.mlflow_runs import Recorded
 from erd.runs import alarm_ledger, configure
 from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
-from erd.settings.schema import Settings
+from erd.settings.schema import HERE, Settings
 from erd.weekly import chain
 
 log = logging.getLogger("erd")
@@ -65,9 +65,7 @@ def reproduce(run_id: str) -> Reproduced:
 def _settings(then: Recorded) -> Settings:
     """The record's say on what, this machine's on how."""
     here = configure.settings_for().run
-    return configure.read(then.files).override(
-        {f"run.{name}": getattr(here, name) for name in ("runner", "workers", "device")}
-    )
+    return configure.read(then.files).override({f"run.{name}": getattr(here, name) for name in HERE["run"]})
 
 
 def _cleared(place: Path) -> Path:

@@ -28,7 +28,7 @@ from erd.runs.folder import RUNS, RunDir
 from erd.runs.results import Decided, Ingested, Metrics
 from erd.settings.schema import Settings
 from erd.statistics.decisions import FOLD_RATE
-from erd.training import devices
+from erd.training import devices, runners
 
 TENTH = 0.1  # share of a batch that should be possible to flag
 TOLD = 3  # of the same kind of trouble; then how many more there are
@@ -67,6 +67,12 @@ def _sentences(check: Callable[[], Iterator[str]]) -> list[str]:
 def _device(settings: Settings) -> Iterator[str]:
     """A GPU that is asked for and is not there."""
     devices.device(settings.run)
+    yield from ()
+
+
+def _runner(settings: Settings) -> Iterator[str]:
+    """A cluster that does not answer, or a node of it that cannot do what this machine does."""
+    _ = runners.of(settings.run, jobs=1).count
     yield from ()
 
 
@@ -246,5 +252,5 @@ def _few(found: Iterable[str]) -> list[str]:
 
 
 CHECKS: tuple[Callable[[], Iterator[str]], ...] = (_records, _clock, _ports, _remote)
-CHECKS_OF_SETTINGS: tuple[Callable[[Settings], Iterator[str]], ...] = (_device, _weights, _labelled, _same_size,
-                                                                      _schedule)  # fmt: skip
+CHECKS_OF_SETTINGS: tuple[Callable[[Settings], Iterator[str]], ...] = (_device, _runner, _weights, _labelled,
+                                                                      _same_size, _schedule)  # fmt: skip

@@ -161,12 +161,15 @@ class Run(Block):
     workers: Processes | None = None
     threads: Processes = 1
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    ray_address: str | None = None
+    ray_cpus: Rate | None = None
+    ray_gpus: Annotated[float, Field(ge=0)] | None = None
 
 
 # Settings that say how and where, not what: with others the results are the same bytes. For `model_dump(exclude=…)`.
 HERE: dict[str, Any] = {
     "data": {"root", "download", "settle"},
-    "run": {"runner", "workers", "device"},
+    "run": {"runner", "workers", "device", "ray_address", "ray_cpus", "ray_gpus"},
     "bench": True,
     "alarm": {"notify"},
 }

@@ -13,6 +13,7 @@ from erd.training import devices, runners
 from erd.training.runners import process
 
 ONE = Run(workers=1)
+HERE = [name for name in runners.names() if name != "ray"]  # which needs a cluster: test_ray.py
 
 
 def _ends_the_first_time(mark: str) -> int:
@@ -27,7 +28,7 @@ def _fails(text: str) -> None:
     raise ValueError(text)
 
 
-@pytest.mark.parametrize("name", runners.names())
+@pytest.mark.parametrize("name", HERE)
 def test_every_runner_gives_results_errors_and_all_of_them(name: str) -> None:
     with runners.of(Run(runner=name, workers=2), jobs=3) as runner:
         assert runner.submit(max, 3, 5).result() == 5

@@ -6,7 +6,8 @@
 
 A job is a function of a module with arguments that can be pickled; its results are files, and what it returns is small.
 The bytes it writes are the same whoever runs it. A module has a class `Runner` as below, made from the settings and the
-number of jobs. Where a process dies under a job, the job's future raises `WorkerDied`: another try may succeed.
+number of jobs; a function `check(run)` may say before anything starts what is missing. Where a process dies under a
+job, the job's future raises `WorkerDied`: another try may succeed.
 """
 
 import importlib
@@ -19,13 +20,14 @@ from erd.base.errors import UserError, WorkerDied, nearest
 from erd.settings.schema import Run
 
 TRIES = 3  # of a job whose process was killed
+STOPPED = "the run was stopped; run the same command again: what is finished is kept"
 
 
 class Runner(Protocol):
     """As a context: at its end all that it started has ended; at once, if the block fails."""
 
-    count: int  # jobs it does at a time
-
+    @property
+    def count(self) -> int: ...  # jobs it does at a time
     def __enter__(self) -> "Runner": ...
     def __exit__(self, *failure: object) -> None: ...
     def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]": ...
@@ -38,11 +40,16 @@ def names() -> list[str]:
 def check(run: Run) -> None:
     if run.runner not in names():
         raise UserError(f"setting 'run.runner' is '{run.runner}', which is no runner: {nearest(run.runner, names())}")
+    getattr(_module(run), "check", lambda run: None)(run)
 
 
 def of(run: Run, jobs: int) -> Runner:
     check(run)
-    return importlib.import_module(f"{__name__}.{run.runner}").Runner(run, jobs)
+    return _module(run).Runner(run, jobs)
+
+
+def _module(run: Run) -> Any:
+    return importlib.import_module(f"{__name__}.{run.runner}")
 
 
 def each(runner: Runner, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:

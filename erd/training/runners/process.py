@@ -17,8 +17,8 @@ from erd.base.errors import RunError, WorkerDied
 from erd.base.processes import cores, end_with
 from erd.settings.schema import Run
 from erd.training.devices import device
+from erd.training.runners import STOPPED
 
-STOPPED = "the run was stopped; run the same command again: what is finished is kept"
 DIED = "a worker process died (killed, or out of memory); run the same command again: what is finished is kept"
 
 
