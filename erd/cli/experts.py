@@ -64,6 +64,7 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
     """What experts said about a batch, into the library; or out of it again."""
     from dataclasses import asdict
 
+    from erd.data import library
     from erd.integrations import audit_alarm, dvc, mlflow_runs, mlflow_year
     from erd.reporting import history
     from erd.runs import configure
@@ -87,7 +88,7 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
         if done.new_classes:
             print(f"new: {', '.join(done.new_classes)}")
         for name, count in done.waiting.items():
-            print(f"class '{name}' waits: {count:,} images, needs about {done.needs[name]:,}")
+            print(library.waits(name, count, done.needs[name]))
         if done.disagreed:
             print(f"{done.disagreed:,} images left out: reviewers call them different things")
         print(f"history  {page}")

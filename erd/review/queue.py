@@ -100,7 +100,11 @@ def load(run: RunDir) -> Queue:
         raise UserError(f"{run.scores} and {run.batch} are of different batches; run the batch again")
     order = tiers.order(table)
     # A bound for a larger set holds for a smaller one: where flags do not follow the scores, of the largest so far.
-    wrong = np.maximum.accumulate(table["wrong_at_most"].to_numpy()[order])
+    wrong, first = np.maximum.accumulate(table["wrong_at_most"].to_numpy()[order]), np.arange(1, len(table) + 1)
+    verdict = Metrics.read(run).verdict
+    # What the headline promises of some images holds for more of them too; and fewer have no more wrong ones.
+    wrong = np.where(first < verdict.look_at, wrong, np.minimum(wrong, first - verdict.look_at_least))
+    wrong = np.minimum.accumulate(wrong[::-1])[::-1]
     audit = audit_rows(len(table), settings.review.audit, settings.seed, run.batch_name)
     return Queue(
         run,
@@ -111,7 +115,7 @@ def load(run: RunDir) -> Queue:
         int(table["flagged"].sum()),
         len(tiers.shown(run)),
         tiers.budget(run),
-        np.minimum(wrong, np.arange(1, len(table) + 1)),
+        np.minimum(wrong, first),
         _groups(run, table),
         files.digest([run.batch_name, files.sha256(run.scores)])[:16],
     )
