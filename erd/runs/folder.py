@@ -9,6 +9,7 @@ from erd.settings.schema import Settings
 RUNS = Path("runs")
 REPLACED = Path("replaced")  # runs that made room for another one of their name
 HISTORY = RUNS / "history.html"
+BENCH = Path("bench")  # of detectors side by side
 
 
 @dataclass(frozen=True)
