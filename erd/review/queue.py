@@ -10,13 +10,14 @@ import pandas as pd
 
 from erd.base import files
 from erd.base.errors import UserError
-from erd.data import packed
+from erd.data import collect, library, packed
 from erd.reporting import tiers, wording
 from erd.runs import configure
 from erd.runs.answers import Answers, audit_rows
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Ingested, Metrics
 from erd.settings.schema import Settings
+from erd.weekly import sealed
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Queue:
     settings: Settings
     table: pd.DataFrame  # scores.parquet; row i is image i of the batch
     known: list[str]
+    named: list[str]  # classes of earlier reviews that are not learned yet: nobody has to type them again
     lists: dict[str, np.ndarray]  # "flagged", "audit" → rows in the order they are shown
     cut: int
     shown: int
@@ -110,7 +112,8 @@ def load(run: RunDir) -> Queue:
         run,
         settings,
         table,
-        Ingested.read(run).classes,
+        known := Ingested.read(run).classes,
+        _named(settings, known),
         {"flagged": order, "audit": audit},
         int(table["flagged"].sum()),
         len(tiers.shown(run)),
@@ -119,6 +122,13 @@ def load(run: RunDir) -> Queue:
         _groups(run, table),
         files.digest([run.batch_name, files.sha256(run.scores)])[:16],
     )
+
+
+def _named(settings: Settings, known: list[str]) -> list[str]:
+    place = collect.library_of(settings)
+    if not (sealed.own_images(settings) and library.exists(place)):
+        return []
+    return sorted(set(files.load_table(library.manifest(place))["label"]) - set(known))
 
 
 def _groups(run: RunDir, table: pd.DataFrame) -> list[tuple[str, list[int]]]:
