@@ -1,7 +1,7 @@
-"""Deals the photographs of TrashNet into the folders of docs/tutorial.md: labelled ones, and four weeks as they come in.
+"""Deals the photographs of TrashNet into the folders of docs/tutorial.md: labelled ones, and four weeks as they come.
 Cardboard is in no labelled folder; it comes from the second week on.
 
-    python docs/weeks_of_waste.py DIR OUTPUT      # DIR has a folder for each class; OUTPUT/waste-labelled, …-week-45 to 48
+    python docs/weeks_of_waste.py DIR OUTPUT      # DIR has a folder for each class
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The commands of README and docs, as a reader gives them: page by page, from top to bottom, in a small clone.
 
-Commands stand in fenced blocks; what they print is indented. What cannot be run here is in `ELSEWHERE`, with the reason.
+Commands stand in fenced blocks; what they print is indented. What cannot be run here is in `ELSEWHERE`, with why.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ STORIES = (  # pages that are read one after the other, in one clone
     ("docs/tutorial.md",),
     ("docs/own-data.md",),
 )
-INSTALLS, SERVES, LONG = "it installs", "it serves until Ctrl-C: tests/e2e/test_up.py", "it takes hours, or other images"
+INSTALLS, SERVES, LONG = "it installs", "it serves until Ctrl-C: tests/e2e/test_up.py", "it takes hours"
 PIPELINE, MODEL = "tests/e2e/test_pipeline.py has it", "tests/integrations/test_served_model.py has it"
 ELSEWHERE = {  # how a command begins, and why it is not run here
     "make run": INSTALLS, "make test": INSTALLS, "make install": INSTALLS, ".venv/bin/pip install": INSTALLS,
@@ -43,6 +43,7 @@ ELSEWHERE = {  # how a command begins, and why it is not run here
     "mlflow models serve": MODEL, "curl http://127.0.0.1:5001/invocations": MODEL,
     "dvc repro": PIPELINE, "dvc status": PIPELINE, "dvc metrics": PIPELINE, "dvc plots": PIPELINE, "dvc exp": PIPELINE,
     "dvc remote add -d storage s3:": "there is no bucket", "dvc remote modify": "there is no bucket",
+    "dvc pull": "tests/integrations/test_dvc.py has it, in the colleague's clone",
 }  # fmt: skip
 USAGE = re.compile(r"\[--|…|\| --")  # how a command is called in general, and no call
 SHIPPED = ("params.yaml", "prefect.yaml", "dvc.yaml", ".gitignore", ".dvcignore", ".dvc/config", ".dvc/.gitignore",
@@ -146,7 +147,7 @@ class Reader:
 
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
-    """With an empty home, a clone with tiny settings, photographs, and folders of those that the pages have names for."""
+    """With an empty home, a clone with tiny settings, photographs, and folders of some by names of the pages."""
     home, clone, photographs = tmp_path / "home", tmp_path / "erd", tmp_path / "photographs"
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for name, value in {"HOME": str(home), "PATH": programs, "PYTHONPATH": str(ROOT)}.items():

@@ -228,6 +228,8 @@ def source(place: Path, image_size: int | None, least: int, net: str = "") -> So
         rows["group"].to_numpy(str),
     )
     spared = _spared(rows, least)
+    left_out = {batch: f"what was said about {batch} is left out: it made the classifier worse"
+                for batch in still_held.batches}  # fmt: skip
     return Source(
         "library",
         classes,
@@ -236,7 +238,7 @@ def source(place: Path, image_size: int | None, least: int, net: str = "") -> So
         audited=tuple(rows.loc[spared, "id"]),
         picked=tuple(rows.loc[(rows["batch"] != "") & ~spared, "id"]),
         waiting={name: waits(name, count, still_held.classes.get(name, least)) for name, count in still.items()}
-        | {batch: f"what was said about {batch} is left out: it made the classifier worse" for batch in still_held.batches},
+        | left_out,
     )
 
 

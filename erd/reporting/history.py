@@ -123,8 +123,8 @@ def write(runs: Path = RUNS) -> Path:
     rows = sorted(weeks(runs), key=lambda row: row["stream"])  # stable: in time within a stream
     for name, found in itertools.groupby(rows, key=lambda row: row["stream"]):
         listed = list(found)
-        pictures = {form: _picture(week_figures.history(listed, narrow=form == "narrow")) for form in ("wide", "narrow")}
-        streams.append({"name": name, "pictures": pictures, "words": words(listed), **_table(listed[::-1])})
+        wide, narrow = (_picture(week_figures.history(listed, narrow=on_phone)) for on_phone in (False, True))
+        streams.append({"name": name, "wide": wide, "narrow": narrow, "words": words(listed), **_table(listed[::-1])})
     page = html.template("history.html").render(streams=streams)
     place = runs / HISTORY.name
     with files.replacing(place) as draft:
