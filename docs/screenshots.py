@@ -1,5 +1,5 @@
 """The pictures of MLflow in docs/img, from real runs: two settings on the bundled digits, and weeks of files in which a
-new class appears, is flagged, labelled and learned.
+new class appears, is flagged, labelled and learned. Also the figures of the demo, which is one of these runs.
 
     .venv/bin/python docs/screenshots.py                 # some minutes; takes chromium, and Python's playwright
     .venv/bin/python docs/screenshots.py --keep DIR      # the runs stay in DIR, and are not made again
@@ -30,6 +30,7 @@ from erd.runs.answers import Answer, Answers, now
 from erd.runs.folder import RunDir
 
 PICTURES = Path(__file__).with_name("img")
+DEMO = ("most_novel.png", "scores.png")
 WIDTH, HEIGHT = 1400, {"mlflow-compare": 1420, "mlflow-batches": 620, "mlflow-year": 1130, "mlflow-model": 1000}
 COLOURS = 128  # of a picture: enough for a page, and a tenth of the bytes
 NEW, ARRIVALS = 6, (0, 0, 10, 40, 40, 40)  # the digit that nobody has labelled, and how many of it come each week
@@ -120,6 +121,8 @@ def _weeks() -> None:
 
 
 def _take(uri: str) -> None:
+    for name in DEMO:
+        shutil.copy(Path("runs/five-members/figures") / name, PICTURES / name)
     client = mlflow_client.connect()
     ids = {found.name: found.experiment_id for found in client.search_experiments()}
     compared, year = (mlflow_views.address(uri, ids[name], view) for name, view in

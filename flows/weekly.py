@@ -21,6 +21,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from erd.base.addresses import bare
 from erd.base.locks import alone_in
+from erd.data import dealing
 from erd.data.inbox import has_arrived
 from erd.integrations import mlflow_record, mlflow_year, notify
 from erd.integrations.mlflow_runs import Tracker
@@ -129,7 +130,7 @@ def _tag(*tags: str) -> None:
 
 def _tell_images(run: RunDir) -> None:
     found = Ingested.read(run)
-    log.info("images: %s", ", ".join(f"{name} {size:,}" for name, size in found.sizes.items()))
+    log.info("images: %s", dealing.in_words(found.sizes))
     for warning in found.warnings:
         log.warning("note: %s", warning)
 

@@ -37,9 +37,9 @@ hypothesis.settings.load_profile("ci")  # the same examples every time, and no d
 
 # What starts servers, browsers and processes, or trains for long: `make fast` leaves it to `make test`.
 SLOW = ("e2e/", "flows/", "integrations/", "bench/", "benchmarks/", "test_one_registration.py", "test_loss_of_data.py",
-        "faults/",
-        "data/test_many_files.py", "data/test_new_source.py", "weekly/test_stale_results.py",
-        "weekly/test_class_accuracy.py", "weekly/test_encode.py", "weekly/test_simulation.py",
+        "faults/", "test_docs_run.py", "data/test_many_files.py", "data/test_new_source.py",
+        "weekly/test_stale_results.py", "weekly/test_class_accuracy.py", "weekly/test_encode.py",
+        "weekly/test_simulation.py",
         "statistics/test_decisions.py", "base/test_torchvision.py", "nets/test_heads.py", "nets/test_encoders.py",
         "review/test_library_runs.py", "statistics/test_neighbours.py", "statistics/test_crossfit.py",
         "statistics/test_scan.py", "weekly/test_window.py", "weekly/test_sealed.py",

@@ -20,13 +20,12 @@ from erd.bench import detectors
 from erd.bench.detectors import Method
 from erd.bench.rows import CellRecord
 from erd.runs.configure import resolve, settings_for
-from erd.runs.folder import RunDir
+from erd.runs.folder import BENCH, RunDir
 from erd.settings import families
 from erd.settings.scenarios import SIZES
 from erd.settings.schema import Settings, load
 
 MOST_SEEDS = 1000
-ROOT = Path("bench")
 # The images are dealt as in the paper: no calibration set, since nothing is flagged here. The batch is the row's.
 AS_IN_THE_PAPER = ("detect.calibration=paper", "data.batch=null", "data.inbox=null")
 
@@ -39,7 +38,7 @@ class Asked:
     overrides: tuple[str, ...] = ()  # a.b=value
     runner: str | None = None
     params: Path | None = None  # another params.yaml
-    root: Path = ROOT  # where results are kept
+    root: Path = BENCH  # where results are kept
 
 
 AS_USUAL = Asked()

@@ -77,6 +77,11 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def counted(count: int, what: str) -> str:
+    """1 image, 2 images."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def short(value: Any) -> Any:
     return f"{value:.3g}" if isinstance(value, float) else value
 

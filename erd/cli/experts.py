@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from erd.base.errors import UserError
-from erd.cli.arguments import NewCommand, folder_of, port, print_table, short, with_example
+from erd.cli.arguments import NewCommand, counted, folder_of, port, print_table, short, with_example
 
 # Columns of the printed history.
 COLUMNS = ("batch", "images", "alarm_p", "flagged", "flags_reviewed", "flag_precision", "looked_at", "looked_novel",
@@ -47,7 +47,7 @@ def review(arguments: argparse.Namespace) -> dict[str, Any]:
         counts = exchange.read(Path(arguments.take_in), batch)
         audit_alarm.sound(folder)
         if not arguments.json:
-            print(f"{counts['added']} answers added, {counts['there']} were there", end="")
+            print(f"{counted(counts['added'], 'answer')} added, {counts['there']} there before", end="")
             print(f", {counts['unknown']} are of images this batch does not have" if counts["unknown"] else "")
         return place | counts
     from erd.review import app
@@ -55,7 +55,7 @@ def review(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.export:
         count = exchange.write(Path(arguments.export), batch, app.address(arguments.host, arguments.port))
         if not arguments.json:
-            print(f"{count} answers in {arguments.export}")
+            print(f"{counted(count, 'answer')} in {arguments.export}")
         return place | {"exported": count, "file": arguments.export}
     app.serve(batch, arguments.host, arguments.port, lambda text: print(text, file=sys.stderr, flush=True))
     audit_alarm.sound(folder)
@@ -93,9 +93,9 @@ def incorporate(arguments: argparse.Namespace) -> dict[str, Any]:
         if done.new_classes:
             print(f"new: {', '.join(done.new_classes)}")
         for name, count in done.waiting.items():
-            print(f"class '{name}' waits: {count:,} images, needs about {done.needs[name]:,}")
+            print(library.waits(name, count, done.needs[name]))
         if done.disagreed:
-            print(f"{done.disagreed:,} images left out: reviewers call them different things")
+            print(f"{counted(done.disagreed, 'image')} left out: reviewers do not agree on a class")
         print(f"history  {page}")
     return asdict(done) | {"data_hash": data_hash}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erd.base.errors import UserError
-from erd.cli.arguments import NewCommand, print_table, settings_of, with_example, with_settings
+from erd.cli.arguments import NewCommand, counted, print_table, settings_of, with_example, with_settings
 
 if TYPE_CHECKING:
     from erd.data.library import TakenIn
@@ -91,7 +91,7 @@ def _told(done: "TakenIn", *, quiet: bool) -> dict[str, Any]:
         if done.resized:
             print(f"{done.resized:,} images from reviews were brought to that size as they were kept: no file is left")
         if done.set_aside:
-            print(f"{done.set_aside:,} files set aside: {done.quarantine}")
+            print(f"{counted(done.set_aside, 'file')} set aside: {done.quarantine}")
     return {
         "images": done.images,
         "classes": done.classes,

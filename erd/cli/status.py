@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from erd.cli.arguments import NewCommand, size
+from erd.cli.arguments import NewCommand, counted, size
 
 
 def add(command: NewCommand) -> None:
@@ -33,12 +33,13 @@ def _blocks(found: dict[str, Any]) -> Iterator[list[str]]:
         none = "  nothing from this folder; `prefect deploy --all` makes its schedule known"
     yield ["scheduled" + at, *(_scheduled(found["scheduled"]) or [none])]
     running = [f"  {one['batch']:<12} {_stage(one)}" for one in found["running"]]
+    running += [f"  {'bench':<12} {one['place']}: {', '.join(one['methods']) or 'at work'}" for one in found["benches"]]
     running += [f"  {one['name']:<12} {one['deployment']}: {one['state'].lower()} since {_time(one['since'])}"
                 for one in found["flow_runs"]]  # fmt: skip
     yield ["running", *(running or ["  nothing"])]
     waiting = [f"  {one['batch']:<12} {_unanswered(one):<44} {one['command']}" for one in found["to_review"]]
     yield ["waits for review", *(waiting or ["  nothing"])]
-    said = [f"  {one['batch']:<12} {_count(one['images'], 'labelled image'):<44} {one['command']}"
+    said = [f"  {one['batch']:<12} {counted(one['images'], 'labelled image'):<44} {one['command']}"
             for one in found["to_incorporate"]]  # fmt: skip
     yield ["reviewed, not incorporated", *(said or ["  nothing"])]
     last = [_wrapped(f"  {one['batch']:<12} {_time(one['at'])}: {one['headline']}") for one in found["last"]]
@@ -66,7 +67,7 @@ def _stage(one: dict[str, Any]) -> str:
 
 def _unanswered(one: dict[str, Any]) -> str:
     if one["unanswered"]:
-        return f"{one['unanswered']:,} of {_count(one['flagged'], 'flagged image')} unanswered"
+        return f"{one['unanswered']:,} of {counted(one['flagged'], 'flagged image')} unanswered"
     return f"nobody has looked at the {one['look_at']:,} most novel"
 
 
@@ -74,10 +75,6 @@ def _wrapped(text: str) -> str:
     """On lines of the terminal, the further ones under the words of the first."""
     width = min(shutil.get_terminal_size().columns, 120)
     return textwrap.fill(text, width, subsequent_indent=" " * 15)
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _time(text: str, timezone: str | None = None) -> str:

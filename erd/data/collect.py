@@ -39,6 +39,7 @@ class Collected:
     rejected: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     batch_files: dict[str, np.ndarray] = field(default_factory=dict)  # further columns of an inbox's manifest
+    waiting: dict[str, str] = field(default_factory=dict)  # classes that are not learned yet, a sentence each
     refer_to: Path | None = None  # the library that holds the labelled images: nets look at features, not at a copy
 
 
@@ -65,7 +66,7 @@ def collect(settings: Settings) -> Collected:
     # Candidate classes and neighbours compare with whatever is labelled; only members need classes to disagree about.
     compares = settings.score.join == "neighbours" and settings.detect.calibration == "crossfit"
     if len(known_classes) < (1 if compares else 2):
-        waiting = "".join(f"; {warning}" for warning in known_source.warnings)
+        waiting = "".join(f"; {text}" for text in known_source.waiting.values())
         enough = ", or one with an encoder (model.encoder)" if settings.encoder is None and known_classes else ""
         count = f"{len(known_classes)} known class{'es' * (not known_classes)}"
         raise UserError(f"{known_source.name} has {count}; a classifier needs two or more{enough}{waiting}")
@@ -97,7 +98,7 @@ def collect(settings: Settings) -> Collected:
     names = [known_source.classes[c] for c in known_classes]
     _check_labeled(chosen, part, names, known_source.name)
 
-    rejected, warnings = list(known_source.rejected), [*known_source.warnings, *dealt.warnings]
+    rejected, warnings = list(known_source.rejected), [*known_source.waiting.values(), *dealt.warnings]
     if len(names) == 1:
         warnings.append(f"one known class, {names[0]}: there is nothing to classify, so its accuracy says nothing; an "
                         "image is compared with the labelled ones and with the rest of the batch")  # fmt: skip
@@ -128,8 +129,9 @@ def collect(settings: Settings) -> Collected:
         raise UserError("the batch has no images: set data.batch_known and data.batch_novel above 0, or fill the inbox")
     refer_to = library_of(settings) if settings.encoder and isinstance(chosen.images, Pixels) else None
     return Collected(
-        names, chosen, part, batch, batch_truth, holdout, holdout_truth, rejected, warnings, batch_files, refer_to
-    )
+        names, chosen, part, batch, batch_truth, holdout, holdout_truth, rejected, warnings, batch_files,
+        known_source.waiting, refer_to,
+    )  # fmt: skip
 
 
 def library_of(settings: Settings) -> Path:
@@ -159,7 +161,7 @@ def write(collected: Collected, places: Places) -> list[Path]:
             sizes[name] = len(collected.batch)
         else:
             sizes |= {f"{name}_{kind}": int((truth == kind).sum()) for kind in ("known", "novel")}
-    facts = {"classes": collected.classes, "sizes": sizes, "warnings": collected.warnings}
+    facts = {"classes": collected.classes, "sizes": sizes, "warnings": collected.warnings, "waiting": collected.waiting}
     files.save_json(places.ingested, facts)
     reading.write_rejected(places.quarantine, collected.rejected)
     return [*written, *map(manifest, written), places.ingested, places.quarantine]

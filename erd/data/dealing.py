@@ -18,6 +18,11 @@ from erd.settings.scenarios import held_out
 
 KNOWN, NOVEL = 0, 1
 CALIBRATION = ("calibration", "clean")
+# The parts, in words that follow a number of images.
+WORDS = {"train": "to train on", "val": "to validate with", "calibration": "to compare with",
+         "clean": "to compare later images with", "batch": "in the batch", "batch_known": "known in the batch",
+         "batch_novel": "novel in the batch", "holdout": "in the holdout",
+         "holdout_known": "known for the holdout", "holdout_novel": "novel for the holdout"}  # fmt: skip
 # Flags at a false discovery rate of 5% need 1 / (5% × share) images to compare with; half of C is what they have.
 TO_FLAG_A_TENTH = 400
 
@@ -82,9 +87,14 @@ def split(
         parts[f"{name}_novel"] = rows[name][kind[rows[name]] == NOVEL] - len(known)
     short = {name: len(part) for name, part in parts.items() if len(part) < 0.95 * sizes[name]}
     warnings += [
-        f"{name}: {n:,} images instead of {sizes[name]:,}: whole groups did not fit" for name, n in short.items()
+        f"{n:,} images {WORDS[name]}, not {sizes[name]:,}: those of a group stay together" for name, n in short.items()
     ]
     return Splits(parts, tuple(warnings))
+
+
+def in_words(sizes: Mapping[str, int]) -> str:
+    """How many images each part has; parts without any are left out."""
+    return ", ".join(f"{count:,} {WORDS[name]}" for name, count in sizes.items() if count)
 
 
 def set_apart(known: Images, pool: Images, wanted: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -157,7 +167,7 @@ def _fit(sizes: Mapping[str, int], *, labeled: int, test: int, novel: int) -> tu
             return
         for name in names:
             fitted[name] = fitted[name] * have // want
-        listing = ", ".join(f"{name} {fitted[name]:,} of {sizes[name]:,}" for name in names if sizes[name])
+        listing = ", ".join(f"{fitted[name]:,} of {sizes[name]:,} {WORDS[name]}" for name in names if sizes[name])
         warnings.append(f"scaled down to the {have:,} images there are: {listing}")
 
     stream = ("batch_known", "holdout_known")
@@ -174,7 +184,7 @@ def _fit(sizes: Mapping[str, int], *, labeled: int, test: int, novel: int) -> tu
     fitted["holdout_borrowed"] = borrowed
     shrink(("batch_novel", "holdout_novel"), novel)
     calibration = fitted["calibration"] + fitted.setdefault("clean", 0)
-    taken = {"calibration": calibration, "holdout": fitted["holdout_borrowed"]}
+    taken = {"to compare the batch with": calibration, "for the holdout": fitted["holdout_borrowed"]}
     if calibration > fitted["train"] // 2:
         raise UserError(
             f"{calibration:,} calibration images leave too little of {fitted['train']:,} training images; "
@@ -182,9 +192,9 @@ def _fit(sizes: Mapping[str, int], *, labeled: int, test: int, novel: int) -> tu
         )
     before = fitted["train"]
     fitted["train"] -= sum(taken.values())
-    gone = " and ".join(f"{n:,} to {name}" for name, n in taken.items() if n)
-    if gone:
-        warnings.append(f"train: {fitted['train']:,} images instead of {before:,}: {gone}")
+    kept = " and ".join(f"{n:,} are kept {what}" for what, n in taken.items() if n)
+    if kept:
+        warnings.append(f"{fitted['train']:,} of {before:,} images are trained on: {kept}")
     return fitted, warnings
 
 

@@ -239,6 +239,8 @@ def source(place: Path, image_size: int | None, least: int, net: str = "") -> So
         rows["group"].to_numpy(str),
     )
     spared = _spared(rows, least)
+    left_out = {batch: f"what was said about {batch} is left out: it made the classifier worse"
+                for batch in still_held.batches}  # fmt: skip
     return Source(
         "library",
         classes,
@@ -246,16 +248,15 @@ def source(place: Path, image_size: int | None, least: int, net: str = "") -> So
         images.take(slice(0, 0)),
         audited=tuple(rows.loc[spared, "id"]),
         picked=tuple(rows.loc[(rows["batch"] != "") & ~spared, "id"]),
-        warnings=(
-            *(
-                f"class '{name}' waits: {count} images, needs about {still_held.classes[name]}"
-                if name in still_held.classes
-                else f"class '{name}' waits: {count} of {least} images (data.least)"
-                for name, count in still.items()
-            ),
-            *(f"what was said about {batch} is left out: it made the classifier worse" for batch in still_held.batches),
-        ),
+        waiting={name: waits(name, count, still_held.classes.get(name, least)) for name, count in still.items()}
+        | left_out,
     )
+
+
+def waits(name: str, images: int, needs: int) -> str:
+    """Of a class that is not learned yet."""
+    count = f"{images:,} image{'s' * (images != 1)}"
+    return f"“{name}” waits: {count}, needs about {needs:,} to be learned; until then its images count as novel"
 
 
 def _spared(rows: pd.DataFrame, least: int) -> pd.Series:

@@ -1,9 +1,10 @@
 """The alarm that experts ring: an image of a new class among the random ones, whatever the scores had said of it."""
 
 import logging
+from dataclasses import asdict
 
 from erd.base.errors import UserError
-from erd.integrations import notify
+from erd.integrations import notify, prefect_server
 from erd.reporting import answer_words, report
 from erd.runs import alarm_ledger, audit, configure
 from erd.runs.folder import RunDir
@@ -14,7 +15,8 @@ log = logging.getLogger("erd")
 
 
 def sound(run: RunDir) -> Audit:
-    """Enter what the audit has found into the ledger and the report; where it rings for the first time tell people."""
+    """Enter what the audit has found into the ledger and the report; where it rings for the first time tell Prefect's
+    automations, where there is a server, and people."""
     if not (run.answers.exists() and run.metrics.exists()):
         return NOTHING
     found, metrics = audit.heard(run), Metrics.read(run)
@@ -26,6 +28,7 @@ def sound(run: RunDir) -> Audit:
     if run.report.exists():
         report.write(run)
     if look.first:
+        prefect_server.tell("erd.audit-alarm", run.batch_name, {"batch": run.batch_name} | asdict(found))
         title, text = answer_words.audit_message(metrics, found)
         log.info("%s", text)
         try:

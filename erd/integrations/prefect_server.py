@@ -1,4 +1,5 @@
-"""What a Prefect server knows of this workspace: what is scheduled, what runs. It is asked and never started.
+"""What a Prefect server knows of this workspace: what is scheduled, what runs. It is asked, or told of an event, and
+never started.
 
     server = ask()          # None where nobody answers in time
 
@@ -8,7 +9,10 @@ By plain requests: Prefect's own client tries again for a minute where a server 
 import base64
 import json
 import os
+import uuid
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import URLError
@@ -81,6 +85,16 @@ def ask() -> Server | None:
     )  # fmt: skip
 
 
+def tell(event: str, batch: str, payload: dict[str, Any]) -> bool:
+    """An event of a batch, for automations; whether a server has taken it. There need not be one."""
+    resource = {"prefect.resource.id": f"erd.batch.{batch}", "prefect.resource.name": batch}
+    about = {"id": str(uuid.uuid4()), "occurred": datetime.now(UTC).isoformat()}
+    with suppress(URLError, OSError, ValueError):
+        _post(address(), "events", [about | {"event": event, "resource": resource, "payload": payload}])
+        return True
+    return False
+
+
 PLANNED, UNDER_WAY, LATE = ("SCHEDULED",), ("PENDING", "RUNNING", "CANCELLING"), "Late"
 
 
@@ -106,12 +120,12 @@ def _folder(one: dict[str, Any]) -> Path | None:
     return None
 
 
-def _post(api: str, path: str, body: dict[str, Any]) -> Any:
+def _post(api: str, path: str, body: dict[str, Any] | list[dict[str, Any]]) -> Any:
     plain, user = for_request(api)
     headers = {"Content-Type": "application/json"} | user | _authorization()
     request = Request(f"{plain.rstrip('/')}/{path}", json.dumps(body).encode(), headers)  # noqa: S310 (Prefect's own)
     with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
-        return json.load(answer)
+        return json.loads(answer.read() or "null")
 
 
 def _authorization() -> dict[str, str]:

@@ -17,7 +17,7 @@ from erd.integrations import prefect_server
 from erd.reporting import wording
 from erd.runs import results, stage_records
 from erd.runs.answers import Answers, agreed
-from erd.runs.folder import RUNS, RunDir
+from erd.runs.folder import BENCH, RUNS, RunDir
 from erd.runs.results import Metrics
 
 LAST = 5  # batches whose headline is told
@@ -39,6 +39,7 @@ def look() -> dict[str, Any]:
         "scheduled": [asdict(one) for one in server.deployments if one.schedules or one.next] if server else [],
         "flow_runs": [asdict(one) for one in server.runs] if server else [],
         "running": [{"batch": run.batch_name, **_at_work(run)} for run in folders if locks.is_held(run.root)],
+        "benches": _benches(),
         "to_review": [row for run, metrics in people if (row := _to_review(run, metrics))],
         "to_incorporate": to_incorporate([run for run, _ in people]),
         "last": [
@@ -68,6 +69,16 @@ def _at_work(run: RunDir) -> dict[str, Any]:
         if told:
             return {"stage": stage, "done": sum(at["epoch"] for at in told), "of": sum(at["epochs"] for at in told)}
     return {"stage": None, "done": None, "of": None}
+
+
+def _benches() -> list[dict[str, Any]]:
+    """Folders in which an `erd bench` of this machine is at work, and the detectors that it has under way."""
+    return [
+        {"place": place.relative_to(BENCH).as_posix(),
+         "methods": sorted(path.name[1:].removesuffix(".progress.json")
+                           for path in place.glob("results/.*.progress.json"))}
+        for place in sorted(BENCH.glob("**/seed*")) if place.is_dir() and locks.is_held(place)
+    ]  # fmt: skip
 
 
 def _to_review(run: RunDir, metrics: Metrics) -> dict[str, Any] | None:

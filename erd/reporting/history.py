@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from erd.runs.folder import HISTORY, KEPT_WEEKS, RUNS, RunDir
 from erd.runs.results import ClassAccuracy, Ingested, Metrics, Sensitivity
 from erd.statistics.audit import NOTHING as NO_AUDIT
 from erd.statistics.audit import Audit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Of the verdict, for each week.
 SHOWN = ("flagged", "alarm_p", "alarm", "alarm_level", "weeks_p", "weeks_alarm", "novel_share", "look_at",
@@ -159,15 +162,19 @@ def write(runs: Path = RUNS) -> Path:
     rows = sorted(weeks(runs), key=lambda row: row["stream"])  # stable: in time within a stream
     for name, found in itertools.groupby(rows, key=lambda row: row["stream"]):
         listed = list(found)
-        buffer = io.BytesIO()
-        week_figures.history(listed).savefig(buffer, format="png", dpi=130)
-        picture = html.embedded(buffer.getvalue())
-        streams.append({"name": name, "picture": picture, "words": words(listed), **_table(listed[::-1])})
+        wide, narrow = (_picture(week_figures.history(listed, narrow=on_phone)) for on_phone in (False, True))
+        streams.append({"name": name, "wide": wide, "narrow": narrow, "words": words(listed), **_table(listed[::-1])})
     page = html.template("history.html").render(streams=streams)
     place = runs / HISTORY.name
     with files.replacing(place) as draft:
         draft.write_text(page, encoding="utf-8")
     return place
+
+
+def _picture(figure: "Figure") -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    return html.embedded(buffer.getvalue())
 
 
 def words(rows: list[dict[str, Any]]) -> list[str]:

@@ -13,11 +13,11 @@ import pandas as pd
 
 from erd.base import files, spreadsheets
 from erd.base.version import VERSION
-from erd.data import inbox, packed
+from erd.data import dealing, inbox, packed
 from erd.reporting import answer_words, html, tiers, wording
 from erd.runs import audit, configure, pruned, results, stage_records
 from erd.runs.folder import RunDir
-from erd.runs.results import ClassAccuracy, Decided, Encoded, Metrics
+from erd.runs.results import ClassAccuracy, Decided, Encoded, Ingested, Metrics
 from erd.settings.schema import Settings
 
 SHOWN = 100  # pictures of the most novel images, and rows of a table; all are in scores.parquet
@@ -43,7 +43,10 @@ def write(run: RunDir) -> Path:
     if not (loud or heard.rings or noticed) and Encoded.read(run).encoder:
         steps.append(wording.unasked(metrics))
     unlearned = answer_words.unlearned(learned)
-    notes = [*wording.findings(metrics, numbers=False), "" if unlearned else wording.worse(learned)]
+    waiting = Ingested.read(run).waiting
+    told = {one.what for one in learned.refused} if learned else set()
+    notes = [*wording.findings(metrics, numbers=False), *(wording.sentence(text) for what, text in waiting.items()
+             if what not in told)]  # fmt: skip
     page = html.template("report.html").render(
         title=answer_words.audit(heard) if heard.rings else wording.title(metrics, look_alikes),
         by_scores=wording.title(metrics, look_alikes) if heard.rings and loud else "",
@@ -59,6 +62,7 @@ def write(run: RunDir) -> Path:
         last_good=wording.last_good(metrics),
         confidence=settings.detect.confidence,
         metrics=metrics.flat(),
+        warnings=[text for text in metrics.warnings if text not in waiting.values()],
         figures=[
             {"title": title, "data": html.embedded(path.read_bytes())}
             for name, title in FIGURES.items()
@@ -135,7 +139,7 @@ def _facts(run: RunDir, metrics: Metrics, settings: Settings) -> dict[str, str]:
         "images": f"{high}×{wide} pixels, {'colour' if images.ndim == 4 and images.shape[3] == 3 else 'grey'}",
         "net": f"{settings.model.net}, {metrics.members} members",
         "encoder": f"{seen.encoder}, shown {seen.input_size}×{seen.input_size} pixels" if seen.encoder else "none",
-        "parts": ", ".join(f"{name} {size:,}" for name, size in metrics.sizes.items() if size),
+        "parts": dealing.in_words(metrics.sizes),
         "flags": f"{rates[detect.rule]}, calibration {detect.calibration}",
         "seed": str(settings.seed),
         "pruned": pruned.words(run),

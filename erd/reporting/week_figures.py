@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -51,21 +52,23 @@ def story(weeks: Sequence[Week], looks: int | None = None) -> Figure:
     return figure
 
 
-def history(weeks: Sequence[Mapping[str, object]]) -> Figure:
+def history(weeks: Sequence[Mapping[str, object]], *, narrow: bool = False) -> Figure:
     """The batches of a stream, one after another: the evidence for something new, flags and what experts said of them,
-    from which share on a new class is noticed, the classifier. What nobody has measured is not drawn."""
+    from which share on a new class is noticed, the classifier. What nobody has measured is not drawn. `narrow`: for the
+    screen of a phone."""
     table = pd.DataFrame(weeks)
     week = np.arange(1, len(table) + 1)
     panels = [panel for panel, needs in PANELS.items() if any(_has(table, name) for name in needs)]
-    figure = Figure(figsize=(7.2, 0.8 + 1.7 * len(panels)), layout="constrained")
+    size = (3.6, 0.8 + 2.3 * len(panels)) if narrow else (7.2, 0.8 + 1.7 * len(panels))
+    figure = Figure(figsize=size, layout="constrained")
     drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, panel in zip(drawn, panels, strict=True):
         panel(axes, week, table)
-    turned = {"rotation": 45, "ha": "right"} if len(table) > 5 else {}
-    named = slice(None, None, -(-len(table) // NAMED))  # of hundreds of names none could be read
+    named = slice(None, None, -(-len(table) // (8 if narrow else NAMED)))  # of hundreds of names none could be read
+    turned = {"rotation": 45, "ha": "right"} if narrow or len(table) > 5 else {}
     drawn[-1].set_xticks(week[::-1][named], table["batch"][::-1][named], **turned)
     drawn[-1].set_xlim(0.5, max(len(table), 4) + 0.5)  # one batch alone is no broad bar
-    _legends(*drawn)
+    _legends(*drawn, above=narrow)
     return figure
 
 
@@ -170,7 +173,10 @@ PANELS: dict[Callable[[Axes, np.ndarray, pd.DataFrame], None], tuple[str, ...]] 
 }
 
 
-def _legends(*panels: Axes) -> None:
+def _legends(*panels: Axes, above: bool = False) -> None:
+    """Beside the panels, or above them."""
+    where: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)} if above else {
+        "loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # fmt: skip
     for panel in panels:
-        panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        panel.legend(frameon=False, fontsize=7 if above else 8, **where)
         plain(panel)

@@ -8,14 +8,13 @@ yet: the headline then leads with what the second one, or the alarm, knows.
 import math
 
 from erd.runs.folder import RunDir
-from erd.runs.results import ClassAccuracy, Metrics, Sensitivity
+from erd.runs.results import Metrics, Sensitivity
 from erd.statistics.verdict import Verdict
 
 # Of the most novel images: from here on an estimate is no chance. In quiet weeks of 400 images with as many calibration
 # images it is reached once in fifty, and half of it once in five.
 RICH = 0.4
 WEAK = 0.8  # a classifier that is right on fewer validation images does not know its own classes well
-WORSE = 0.05  # so much less right than the one before, and people are told
 
 
 def title(metrics: Metrics, look_alikes: int = 0) -> str:
@@ -81,7 +80,7 @@ def promised(metrics: Metrics) -> str:
     if metrics.verdict.bulk_moved:  # the title says nothing of flags
         return flags(metrics)
     rate = promise(metrics).removeprefix("; ")
-    return _sentence(rate) if rate else ""
+    return sentence(rate) if rate else ""
 
 
 def rich(metrics: Metrics) -> bool:
@@ -148,7 +147,7 @@ def findings(metrics: Metrics, numbers: bool = True) -> list[str]:
     """What else may lie behind it, a sentence each: all images have moved, classes are mixed anew, weeks add up, the
     classifier is weak; `numbers`: with p-values."""
     verdict = metrics.verdict
-    found = [_sentence(text) for text in (verdict.bulk_moved, verdict.mix_changed) if text]
+    found = [sentence(text) for text in (verdict.bulk_moved, verdict.mix_changed) if text]
     if metrics.val_accuracy < WEAK:
         found.append(
             f"The classifier is right on only {metrics.val_accuracy:.0%} of the images whose class is known, so what "
@@ -163,18 +162,6 @@ def findings(metrics: Metrics, numbers: bool = True) -> list[str]:
     elif verdict.weeks_p**2 <= verdict.alarm_level and not verdict.rings:  # half the way, in powers of ten
         found.append(f"{together} are less quiet than chance would have them{p}.")
     return found
-
-
-def worse(learned: ClassAccuracy | None) -> str:
-    """A warning where the classifier has got much worse than the one before."""
-    if learned is None or learned.accuracy is None or learned.accuracy_before is None:
-        return ""
-    if learned.accuracy_before - learned.accuracy < WORSE:
-        return ""
-    return (
-        f"The classifier has got worse: it is right on {learned.accuracy:.0%} of {learned.images:,} images that it was "
-        f"not trained on, the one of {learned.before} on {learned.accuracy_before:.0%}."
-    )
 
 
 def group(images: int, at_least: int, like: str = "") -> str:
@@ -229,7 +216,7 @@ def summary(metrics: Metrics, noticed: str = "") -> list[str]:
     said = [headline(metrics, noticed), alarm(metrics)]
     if metrics.verdict.bulk_moved:
         said.append(flags(metrics))
-    return [sentence for sentence in (*said, beyond_headline(metrics), *findings(metrics)) if sentence]
+    return [text for text in (*said, beyond_headline(metrics), *findings(metrics)) if text]
 
 
 def subject(metrics: Metrics) -> str:
@@ -262,6 +249,11 @@ def percent(share: float) -> str:
 def chance(p: float) -> str:
     """A p-value for people: 34%, or 1 in 2,500."""
     return f"{p:.0%}" if p >= 0.1 else f"1 in {1 / p:,.0f}"
+
+
+def sentence(text: str) -> str:
+    """With a capital at its beginning and a full stop at its end."""
+    return _capital(text.strip().rstrip(".")) + "."
 
 
 def _flagged(metrics: Metrics) -> str:
@@ -311,10 +303,6 @@ def _share(verdict: Verdict) -> str:
     between = f"{percent(verdict.novel_share_low)} to {percent(verdict.novel_share_high)}"
     least = f", at least {verdict.novel_at_least:,} of them" if verdict.novel_at_least else ""
     return f", about {percent(verdict.novel_share)} of the images ({between}){least}"
-
-
-def _sentence(text: str) -> str:
-    return _capital(text.strip().rstrip(".")) + "."
 
 
 def _capital(text: str) -> str:

@@ -273,9 +273,9 @@ def address(host: str, port: int) -> str:
 
 
 def _new_classes(queue: Queue, current: list[Answer]) -> list[str]:
-    """Classes that reviewers made up, the first first."""
-    named = dict.fromkeys(a.label for a in sorted(current, key=lambda a: a.at) if a.label is not None)
-    return [name for name in named if name not in queue.known]
+    """Classes that reviewers made up, those of earlier batches first, then the first first."""
+    said = [a.label for a in sorted(current, key=lambda a: a.at) if a.label is not None]
+    return [name for name in dict.fromkeys([*queue.named, *said]) if name not in queue.known]
 
 
 def _check(there: bool) -> None:

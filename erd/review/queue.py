@@ -10,12 +10,14 @@ import pandas as pd
 
 from erd.base import files
 from erd.base.errors import UserError
+from erd.data import collect, library
 from erd.reporting import tiers, wording
 from erd.runs import configure, pruned, results
 from erd.runs.answers import Answers, audit_rows
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Ingested, Metrics
 from erd.settings.schema import Settings
+from erd.weekly import sealed
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Queue:
     settings: Settings
     table: pd.DataFrame  # scores.parquet; row i is image i of the batch
     known: list[str]
+    named: list[str]  # classes of earlier reviews that are not learned yet: nobody has to type them again
     lists: dict[str, np.ndarray]  # "flagged", "audit" → rows in the order they are shown
     cut: int
     shown: int
@@ -97,21 +100,33 @@ def load(run: RunDir) -> Queue:
     table = results.scores(run)
     order = tiers.order(table)
     # A bound for a larger set holds for a smaller one: where flags do not follow the scores, of the largest so far.
-    wrong = np.maximum.accumulate(table["wrong_at_most"].to_numpy()[order])
+    wrong, first = np.maximum.accumulate(table["wrong_at_most"].to_numpy()[order]), np.arange(1, len(table) + 1)
+    verdict = Metrics.read(run).verdict
+    # What the headline promises of some images holds for more of them too; and fewer have no more wrong ones.
+    wrong = np.where(first < verdict.look_at, wrong, np.minimum(wrong, first - verdict.look_at_least))
+    wrong = np.minimum.accumulate(wrong[::-1])[::-1]
     audit = audit_rows(len(table), settings.review.audit, settings.seed, run.batch_name)
     return Queue(
         run,
         settings,
         table,
-        Ingested.read(run).classes,
+        known := Ingested.read(run).classes,
+        _named(settings, known),
         {"flagged": order, "audit": audit},
         int(table["flagged"].sum()),
         len(tiers.shown(run)),
         tiers.budget(run),
-        np.minimum(wrong, np.arange(1, len(table) + 1)),
+        np.minimum(wrong, first),
         _groups(run, table),
         files.digest([run.batch_name, files.sha256(run.scores)])[:16],
     )
+
+
+def _named(settings: Settings, known: list[str]) -> list[str]:
+    place = collect.library_of(settings)
+    if not (sealed.own_images(settings) and library.exists(place)):
+        return []
+    return sorted(set(files.load_table(library.manifest(place))["label"]) - set(known))
 
 
 def _groups(run: RunDir, table: pd.DataFrame) -> list[tuple[str, list[int]]]:

@@ -10,6 +10,7 @@ RUNS = Path("runs")
 REPLACED = Path("replaced")  # runs that made room for another one of their name
 HISTORY = RUNS / "history.html"
 KEPT_WEEKS = RUNS / ".weeks.json"  # what the history says of each run, until one of its files changes
+BENCH = Path("bench")  # of detectors side by side
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class Ingested:
     classes: list[str]
     sizes: dict[str, int]
     warnings: list[str]
+    waiting: dict[str, str] = field(default_factory=dict)  # of these: a class that is not learned yet, and the sentence
 
     @classmethod
     def read(cls, run: RunDir) -> "Ingested":

@@ -138,8 +138,8 @@ def test_whole_groups_fill_the_parts_as_far_as_they_go() -> None:
     splits = split(known, np.zeros(1_000, bool), pool(0), sizes, 0)
     assert counts(splits) | {"train": 600, "val": 90, "batch_known": 100, "holdout_known": 90} == counts(splits)
     assert splits.warnings == (
-        "val: 90 images instead of 95: whole groups did not fit",
-        "holdout_known: 90 images instead of 97: whole groups did not fit",
+        "90 images to validate with, not 95: those of a group stay together",
+        "90 images known for the holdout, not 97: those of a group stay together",
     )
 
 
@@ -168,7 +168,9 @@ def test_the_holdout_borrows_from_training_what_the_test_part_cannot_give() -> N
     splits, in_test = deal(1_000, 120, 200, sizes)
     assert counts(splits) | {"train": 840, "batch_known": 100, "holdout_known": 80} == counts(splits)
     assert (~in_test[splits["holdout_known"]]).sum() == 60
-    assert splits.warnings == ("train: 840 images instead of 1,000: 100 to calibration and 60 to holdout",)
+    assert splits.warnings == (
+        "840 of 1,000 images are trained on: 100 are kept to compare the batch with and 60 are kept for the holdout",
+    )
 
 
 def test_in_one_pool_too_the_holdout_borrows_a_tenth_of_training_if_that_is_enough() -> None:
@@ -192,10 +194,10 @@ def test_what_was_scaled_down_is_said_in_numbers() -> None:
     assert counts(splits) == {"train": 300, "val": 50, "calibration": 50, "batch_known": 50, "batch_novel": 40,
                               "holdout_known": 50, "holdout_novel": 20}  # fmt: skip
     assert splits.warnings == (
-        "scaled down to the 500 images there are: train 350 of 700, val 50 of 100, batch_known 50 of 100, "
-        "holdout_known 50 of 100",
-        "scaled down to the 60 images there are: batch_novel 40 of 80, holdout_novel 20 of 40",
-        "train: 300 images instead of 350: 50 to calibration",
+        "scaled down to the 500 images there are: 350 of 700 to train on, 50 of 100 to validate with, "
+        "50 of 100 known in the batch, 50 of 100 known for the holdout",
+        "scaled down to the 60 images there are: 40 of 80 novel in the batch, 20 of 40 novel for the holdout",
+        "300 of 350 images are trained on: 50 are kept to compare the batch with",
     )
 
 
@@ -259,7 +261,7 @@ def test_the_sizes_for_ones_own_images_fit_what_there_is(labeled: int, test: int
         assert sizes["train"] + sizes["val"] == labeled
         assert sizes["batch_known"] == sizes["batch_novel"] == sizes["holdout_known"] == sizes["holdout_novel"] == 0
     splits, _ = deal(labeled, test, novel, sizes)
-    assert not [warning for warning in splits.warnings if "scaled down" in warning or "did not fit" in warning]
+    assert not [warning for warning in splits.warnings if "scaled down" in warning or "stay together" in warning]
     assert counts(splits) == sizes | {"train": sizes["train"] - sizes["calibration"]}
 
 

@@ -65,7 +65,7 @@ def test_a_class_with_very_few_images_waits_and_is_named(tmp_path: Path) -> None
     library.save(library.read(place).joined(reviewed(9, "2026-W46")), place)
     source = library.source(place, 8, 10)
     assert source.classes == ("cat", "dog")
-    assert source.warnings == ("class 'cow' waits: 9 of 10 images (data.least)",)
+    assert source.waiting == {"cow": library.waits("cow", 9, 10)}
     library.save(library.read(place).joined(reviewed(1, "2026-W47")), place)
     assert library.source(place, 8, 10).classes == ("cat", "cow", "dog")
 

@@ -193,4 +193,4 @@ def test_more_than_there_is_is_scaled_down_and_said(tmp_path: Path) -> None:
     folder = pictures(tmp_path / "files", same(12), 40)
     found = collected(folder, "data.batch_novel=100", "data.holdout_novel=0")
     assert told(found)["batch_novel"] == 40
-    assert "scaled down to the 40 images there are: batch_novel 40 of 100" in found.warnings
+    assert "scaled down to the 40 images there are: 40 of 100 novel in the batch" in found.warnings

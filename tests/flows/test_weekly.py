@@ -21,7 +21,8 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from erd.base import files, progress
 from erd.base.errors import RunError, UserError
-from erd.integrations import mlflow_client, mlflow_record
+from erd.integrations import audit_alarm, mlflow_client, mlflow_record
+from erd.runs.answers import Answer, Answers, now
 from erd.runs.configure import settings_for
 from erd.runs.folder import RunDir
 from erd.runs.stage_records import Done
@@ -49,6 +50,17 @@ def ask(question: Any) -> Any:
             return await question(client)
 
     return asyncio.run(answer())
+
+
+def events(name: str, batch: str) -> list[Any]:
+    """Of a batch; the server takes its time to show them."""
+    wanted = {"filter": {"event": {"name": [name]}, "resource": {"id": [f"erd.batch.{batch}"]}}}
+    deadline = time.monotonic() + 30
+    found: list[Any] = []
+    while not found and time.monotonic() < deadline:
+        time.sleep(0.5)
+        found = ask(lambda client: client._client.post("/events/filter", json=wanted)).json()["events"]
+    return found
 
 
 def flow_run_id(run: RunDir) -> Any:
@@ -180,15 +192,19 @@ def test_an_alarm_tells_prefect_and_people_once_and_no_secret_is_recorded(
     assert not any("secret" in text for text in kept)
     assert "alarm.notify" not in mlflow_client.connect().get_run(result["mlflow_run_id"]).data.params
 
-    def events() -> list[Any]:
-        wanted = {"filter": {"event": {"name": ["erd.alarm"]}, "resource": {"id": ["erd.batch.ringing"]}}}
-        return ask(lambda client: client._client.post("/events/filter", json=wanted)).json()["events"]
-
-    deadline = time.monotonic() + 30
-    while not (found := events()) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    [event] = found
+    [event] = events("erd.alarm", "ringing")
     assert event["payload"]["batch"] == "ringing"
+
+
+def test_an_alarm_by_the_audit_tells_prefect_too_and_once(finished: tuple[RunDir, dict]) -> None:
+    run, _ = finished
+    image = files.load_table(run.scores)["id"].iloc[0]
+    Answers(run.answers).add(Answer(image, "class", "walrus", "ada", "audit", now()))
+    for _ in range(2):
+        audit_alarm.sound(run)
+    [event] = events("erd.audit-alarm", run.batch_name)
+    assert (event["payload"]["images"], event["payload"]["novel"]) == (1, 1)
+    assert event["payload"]["batch"] == run.batch_name
 
 
 def test_a_failed_run_is_failed_in_prefect_and_in_mlflow(

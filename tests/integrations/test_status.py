@@ -14,6 +14,7 @@ import servers
 
 from erd.base import files, progress
 from erd.base.locks import alone_in
+from erd.bench import plan
 from erd.cli import main
 from erd.data import library
 from erd.data.library import Library
@@ -123,6 +124,15 @@ def test_a_run_at_work_tells_its_stage_and_how_far_it_is(here: Path, capsys: pyt
         for label in (1, 2):
             progress.to_file(run.progress(run.member(label)), 20)({"epoch": 6})
         assert "2026-W48     finetune, 12 of 40 epochs" in printed(capsys)
+    assert "running\n  nothing" in printed(capsys)
+
+
+def test_a_bench_at_work_tells_its_detectors(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = plan.of(["digits-near"], ["vanilla"], 1, plan.Asked()).places[0]
+    with alone_in(place.run.root):
+        assert "  bench        digits-near/seed0: at work" in printed(capsys)
+        progress.begun(place.progress("vanilla"))
+        assert "  bench        digits-near/seed0: vanilla" in printed(capsys)
     assert "running\n  nothing" in printed(capsys)
 
 

@@ -16,10 +16,10 @@ from PIL import Image
 
 from erd.base import files
 from erd.base.version import VERSION
-from erd.data import packed
+from erd.data import library, packed
 from erd.reporting import flagged_images, report, tiers
 from erd.runs.folder import RunDir
-from erd.runs.results import ClassAccuracy, Decided, Group, Metrics, Sensitivity
+from erd.runs.results import ClassAccuracy, Decided, Group, Metrics, Refused, Sensitivity
 from erd.statistics.metrics import Detection
 
 WHEN = "2026-11-16T03:00:00+00:00"
@@ -117,13 +117,13 @@ def test_where_nearly_all_images_have_moved_no_bound_is_given(tmp_path: Path) ->
     assert 'class="edge"' not in page
 
 
-MACHINE_WORDS = ("train:", "finetune", "detect.", "calibration", "AUROC", "p = ", "false discovery", "validation")
+MACHINE_WORDS = ("trained on: ", "finetune", "detect.", "calibration", "AUROC", "p = ", "false discovery", "validation")
 
 
 def test_machine_words_are_folded_away_for_the_engineer(tmp_path: Path) -> None:
     run = scored(tmp_path, flagged=12, weeks=4, weeks_p=0.0002, weeks_alarm=True, **LOOK)
     warnings = [
-        "train: 1,400 images instead of 1,800: 400 to calibration",
+        "1,400 of 1,800 images are trained on: 400 are kept to compare the batch with",
         "add labelled images, or set detect.rule=fpr",
     ]
     metrics = replace(
@@ -164,10 +164,22 @@ def test_a_weak_classifier_is_warned_of_where_it_is_seen_first(tmp_path: Path) -
     run = scored(tmp_path, flagged=0, look_at_novel=0.0)
     assert 'class="note"' not in report.write(run).read_text()
     replace(Metrics.read(run), val_accuracy=0.64).write(run)
-    ClassAccuracy("2026-W45", [], 310, 0.7, 0.95).write(run)
+    ClassAccuracy("2026-W45", [], 310, 0.7, 0.95, worse=True).write(run)
     page = first_screen(report.write(run).read_text())
     assert "right on only 64% of the images" in page
-    assert "The classifier has got worse" in page
+    assert "The classifier has become worse: it is right on 70.0%, the one of 2026-W45 on 95.0%" in page
+
+
+def test_a_class_that_waits_is_told_every_week_where_it_is_seen_first(tmp_path: Path) -> None:
+    run = scored(tmp_path, flagged=0, look_at_novel=0.0)
+    said = library.waits("cardboard", 1, 30)
+    replace(Metrics.read(run), warnings=[said]).write(run)
+    files.save_json(run.ingested, files.load_json(run.ingested) | {"waiting": {"cardboard": said}})
+    page = report.write(run).read_text()
+    assert "“cardboard” waits: 1 image, needs about 30 to be learned; until then its images count as novel." in page
+    assert page.count("needs about 30") == 1, "and not for the engineer again"
+    ClassAccuracy("2026-W45", [], 310, 0.9, 0.9, [Refused("cardboard", 1, 30, None, None, ["2026-W45"])]).write(run)
+    assert report.write(run).read_text().count("waits: 1 image") == 1, "in the week that refused it as well"
 
 
 def test_pictures_are_large_and_smooth_and_the_original_is_a_click_away(tmp_path: Path) -> None:

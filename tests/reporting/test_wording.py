@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from erd.reporting import wording
-from erd.runs.results import ClassAccuracy, Metrics
+from erd.runs.results import Metrics
 from erd.statistics.metrics import Detection
 from erd.statistics.verdict import Verdict
 
@@ -195,15 +195,6 @@ def test_a_classifier_that_is_often_wrong_draws_a_warning() -> None:
     assert said.startswith("The classifier is right on only 64% of the images whose class is known")
     assert said in wording.summary(weak)
     assert wording.findings(replace(weak, val_accuracy=0.81)) == []
-
-
-def test_a_classifier_that_got_much_worse_draws_a_warning() -> None:
-    learned = ClassAccuracy("2026-W45", [], 310, accuracy=0.79, accuracy_before=0.957)
-    said = wording.worse(learned)
-    assert said.startswith("The classifier has got worse: it is right on 79% of 310 images that it was not trained on")
-    assert said.endswith("the one of 2026-W45 on 96%.")
-    assert wording.worse(replace(learned, accuracy=0.95)) == ""
-    assert wording.worse(replace(learned, accuracy_before=None)) == wording.worse(None) == ""
 
 
 def test_a_bound_that_is_all_that_is_expected_is_said_once() -> None:

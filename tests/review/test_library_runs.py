@@ -125,3 +125,14 @@ def test_without_the_librarys_images_the_page_answers_with_grey_pictures(run: Ru
     found = page.get("/api/neighbours/0").json()["neighbours"]
     assert len(found) == 5, "by their features they are known all the same"
     assert np.unique(picture(page, found[0]["row"])).tolist() == [128]
+
+
+def test_a_class_that_an_earlier_review_named_and_that_waits_needs_no_typing(run: RunDir) -> None:
+    def offered() -> list[str]:
+        return page_of(run).get("/api/state", params={"batch": queue.load(run).key}).json()["new"]
+
+    assert offered() == []
+    whole = library.read()
+    table = whole.table.tail(1).assign(id="2026-W45/a.png", sha256="a", label="blots", batch="2026-W45")
+    library.save(whole.joined(library.Library(np.asarray(whole.images[len(whole) - 1 :]), table)))
+    assert offered() == ["blots"]

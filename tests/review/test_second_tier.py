@@ -7,6 +7,7 @@ import batches_to_review
 import pytest
 from fastapi.testclient import TestClient
 
+from erd.base import files
 from erd.review import app, exchange, queue
 from erd.runs.folder import RunDir
 from erd.runs.results import Sensitivity
@@ -45,6 +46,13 @@ def test_without_flags_the_headline_tells_how_many_and_the_line_above_the_list_h
     assert "of the 40 images that look most novel about 25" in found["headline"]
     assert found["worth_a_look"].startswith("Down to image 27")
     assert found["rings"], "over the weeks together"
+
+
+def test_what_the_headline_promises_of_the_list_is_not_taken_back_beside_the_slider(tmp_path: Path) -> None:
+    run = batches_to_review.make(tmp_path, flagged=0, budget=40, **LOOK)
+    files.save_table(run.scores, files.load_table(run.scores).assign(wrong_at_most=60))  # no cut alone has a bound
+    wrong = queue.load(run).wrong_at_most
+    assert [place + 1 - wrong[place] for place in (19, 20, 21, 39, 59)] == [0, 0, 1, 19, 19]
 
 
 def test_a_quiet_week_says_what_could_have_been_missed(tmp_path: Path) -> None:

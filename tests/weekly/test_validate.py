@@ -75,7 +75,7 @@ def test_a_class_that_hurts_a_known_one_waits_and_the_week_is_scored_without_it(
     assert "<strong>viral waits: 45 images, needs about 90. Learned now it would make the classifier worse: " in page
     assert "digit 0 falls from " in page
     assert "<code>erd incorporate --batch W1 --undo</code>" in page
-    assert any("class 'viral' waits: 45 images, needs about 90" in note for note in Metrics.read(run).warnings)
+    assert any("“viral” waits: 45 images, needs about 90" in note for note in Metrics.read(run).warnings)
 
 
 def test_the_same_run_again_tells_the_same_and_later_weeks_do_not_try_again_at_once(digits: Digits) -> None:
@@ -88,7 +88,7 @@ def test_the_same_run_again_tells_the_same_and_later_weeks_do_not_try_again_at_o
     later, _ = week(digits, "W3", {digit: 10 for digit in range(4)})
     assert learned(later).refused == []
     assert Ingested.read(later).classes == KNOWN
-    assert "class &#39;viral&#39; waits: 45 images, needs about 90" in report.write(later).read_text()
+    assert '<p class="note">“viral” waits: 45 images, needs about 90' in report.write(later).read_text()
 
 
 def test_a_class_that_waits_is_tried_again_with_enough_images_or_with_another_net(digits: Digits) -> None:

@@ -8,7 +8,7 @@ def my_set(wanted: Wanted) -> Source:
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ class Source:
     rejected: tuple[tuple[str, str], ...] = ()  # (file, reason in words): what a folder holds that is no usable image
     audited: tuple[str, ...] = ()  # ids of images drawn at random from past batches: the best ones for calibration
     picked: tuple[str, ...] = ()  # ids of images labelled because they looked odd: never for calibration
-    warnings: tuple[str, ...] = ()
+    waiting: dict[str, str] = field(default_factory=dict)  # what is not learned yet, and why, in a sentence
 
 
 @dataclass(frozen=True)
