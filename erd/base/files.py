@@ -18,7 +18,7 @@ from torch import Tensor
 from erd.base.errors import RunError, UserError, is_out_of_memory, why
 
 log = logging.getLogger("erd")
-CURE = "delete it and run again"
+CURE, FIRST = "delete it and run again", "run the stage that writes it first"
 Kinds = Mapping[str, type]
 ANYTHING: Kinds = {}
 WORDS = {dict: "object", list: "list", str: "text", float: "number", int: "whole number", bool: "yes or no"}
@@ -69,7 +69,7 @@ def understood(path: Path, cure: str = CURE) -> Iterator[None]:
     except UserError:
         raise
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise RunError(f"{path} is missing; run the stage that writes it first") from error
+        raise RunError(f"{path} is missing; {FIRST if cure == CURE else cure}") from error
     except Exception as error:  # pyarrow, safetensors and torch have many kinds
         if is_out_of_memory(error):
             raise
