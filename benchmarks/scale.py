@@ -31,8 +31,8 @@ SITES, A_WEEK = 100, 1_000_000
 ASSUMED = {
     "work of the encoder, FLOP an image": 0.8e9,  # EfficientNet-Lite0 at 224 pixels: 0.4 billion multiplications
     "a GPU's pace in earnest, FLOP a second": 20e12,  # a tenth of what a present one has on paper, in half precision
-    "rows a run in MLflow's database": 480,  # measured by benchmarks/soak.py, three members; not one of them per image
-    "rows a run in Prefect's database": 360,
+    "rows a run in MLflow's database": 730,  # measured by benchmarks/soak.py, three members; not one of them per image
+    "rows a run in Prefect's database": 410,
     "files a run sends to MLflow": 240,  # most of them the code that a model is served with
     "pieces of an object that is sent, bytes": 64e6,
 }
