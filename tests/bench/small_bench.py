@@ -14,13 +14,14 @@ from erd.bench.plan import Asked, Place, Plan
 from erd.bench.rows import Row
 from erd.cli import main
 from erd.data.packed import Rows
+from erd.runs.folder import BENCH
 from erd.training import runners
 from erd.weekly.stages import encode as encoding
 
 FAST = ("pretrain.epochs=3", "run.runner=serial")
 
 
-def run(*methods: str, seeds: int = 1, overrides: tuple[str, ...] = (), root: Path = plan.ROOT) -> list[Row]:
+def run(*methods: str, seeds: int = 1, overrides: tuple[str, ...] = (), root: Path = BENCH) -> list[Row]:
     """digits-near with these methods."""
     return done(plan.of([], methods, seeds, Asked(overrides=(*FAST, *overrides), root=root)))
 
