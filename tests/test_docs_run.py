@@ -49,9 +49,10 @@ USAGE = re.compile(r"\[--|…|\| --")  # how a command is called in general, and
 SHIPPED = ("params.yaml", "prefect.yaml", "dvc.yaml", ".gitignore", ".dvcignore", ".dvc/config", ".dvc/.gitignore",
            "docs/weeks_of_waste.py")  # fmt: skip
 # As few images and epochs as a run can do with: values of params.yaml, by their block and name.
-TINY: dict[str, dict[str, object]] = {
-        "data": {"settle": 0, "least": 10}, "model": {"input_size": 64}, "pretrain": {"epochs": 4},
-        "finetune": {"epochs": 2, "members": 2}, "review": {"audit": 10}, "run": {"runner": "serial"}}  # fmt: skip
+TINY: dict[str, dict[str, int | str]] = {
+    "data": {"settle": 0, "least": 10}, "model": {"input_size": 64}, "pretrain": {"epochs": 4},
+    "finetune": {"epochs": 2, "members": 2}, "review": {"audit": 10}, "run": {"runner": "serial"},
+}  # fmt: skip
 KINDS = {"cat": "rings", "dog": "stripes", "bird": "blots"}  # and cardboard, which is new
 NEW = "cardboard"
 AT_LEAST = 30  # images of the list that experts look at, where fewer are flagged

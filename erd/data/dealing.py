@@ -54,7 +54,8 @@ def split(
     the part of the holdout that there are no images left for (at most a tenth of `train`), because both are needed
     more than the last few training images. `audited` images are dealt to calibration before all others, the latest
     first: drawn at random from what came in lately, they are the most like what comes in next. `picked` images, which
-    were labelled because they looked odd, are not like that, and never serve for calibration.
+    were labelled because they looked odd, are not like that, and never serve for calibration: they are trained on
+    instead. Most images of a class that is new are such ones.
 
     The order of dealing is by a hash of the seed and the group's name. So it is random, and a set that grows keeps
     most images where they were: V stays unseen by last week's classifier.
@@ -208,7 +209,7 @@ def _deal(
     odd: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
     """Deal whole groups in random order, each to the first part whose quota (known, novel) still has room for it;
-    `early` groups come first, in their order; `odd` ones are not for calibration.
+    `early` groups come first, in their order; `odd` ones are trained on where calibration would have had them.
 
     A part with a novel quota of 0 takes a group's known images and leaves its novel ones unused.
     """
@@ -226,13 +227,14 @@ def _deal(
     ):
         novel = sum(is_novel[row] for row in members[group])
         known = len(members[group]) - novel
-        for name, left in room.items():
-            wanted = novel if quotas[name][NOVEL] else 0
-            if names[group] in odd and name in CALIBRATION:
-                continue
-            if known <= left[KNOWN] and wanted <= left[NOVEL] and known + wanted:
-                dealt[name] += [row for row in members[group] if wanted or not is_novel[row]]
-                left[KNOWN] -= known
-                left[NOVEL] -= wanted
-                break
+        wanted = {name: novel if quota[NOVEL] else 0 for name, quota in quotas.items()}
+        open_to = [name for name, left in room.items()
+                   if known <= left[KNOWN] and wanted[name] <= left[NOVEL] and known + wanted[name]]  # fmt: skip
+        if names[group] in odd and open_to and open_to[0] in CALIBRATION:
+            # Not to what comes next, which is V: it would be filled with odd images.
+            open_to = sorted((name for name in open_to if name not in CALIBRATION), key=lambda name: name != "train")
+        for name in open_to[:1]:
+            dealt[name] += [row for row in members[group] if wanted[name] or not is_novel[row]]
+            room[name][KNOWN] -= known
+            room[name][NOVEL] -= wanted[name]
     return {name: np.sort(np.array(rows, np.int64)) for name, rows in dealt.items()}

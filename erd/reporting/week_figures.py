@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -175,8 +174,9 @@ PANELS: dict[Callable[[Axes, np.ndarray, pd.DataFrame], None], tuple[str, ...]] 
 
 def _legends(*panels: Axes, above: bool = False) -> None:
     """Beside the panels, or above them."""
-    where: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)} if above else {
-        "loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # fmt: skip
     for panel in panels:
-        panel.legend(frameon=False, fontsize=7 if above else 8, **where)
+        if above:
+            panel.legend(frameon=False, fontsize=7, loc="lower left", bbox_to_anchor=(0.0, 1.0))
+        else:
+            panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         plain(panel)
