@@ -103,6 +103,7 @@ def test_a_flow_is_given_the_name_of_a_variable_and_tells_the_same_people(
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(1800)  # eight commands, on a busy machine
 def test_a_whole_run_and_all_that_follows_it_leave_no_password_anywhere(tmp_path: Path) -> None:
     """MLflow's server is there, then it is not; Prefect's database holds what the flow was given."""
     workspace, home, port = tmp_path / "workspace", tmp_path / "prefect", free_port()
