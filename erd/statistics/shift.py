@@ -37,10 +37,10 @@ def mix(batch: np.ndarray, batch_p: np.ndarray, reference: np.ndarray, reference
     order = [place for place in np.argsort(-factor) if factor[place] >= math.log(LEAST_FACTOR)][:3]
     if not order:
         return None
-    told = [f"{names[there][place]} is {share[place]:.0%} of it and {usual[place]:.0%} of those" for place in order]
+    told = [f"{share[place]:.0%} are {names[there][place]} (usually {usual[place]:.0%})" for place in order]
     return (
-        f"the mix of known classes has changed: of the images that look known, {', '.join(told)} that it is compared "
-        "with; these were matched to the batch, so this alone flags nothing"
+        f"the mix of known classes has changed: of the images that look known, {', '.join(told)}; the batch is compared "
+        "with images of the same mix, so this alone flags nothing"
     )
 
 
