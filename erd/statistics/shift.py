@@ -39,8 +39,8 @@ def mix(batch: np.ndarray, batch_p: np.ndarray, reference: np.ndarray, reference
         return None
     told = [f"{share[place]:.0%} are {names[there][place]} (usually {usual[place]:.0%})" for place in order]
     return (
-        f"the mix of known classes has changed: of the images that look known, {', '.join(told)}; the batch is compared "
-        "with images of the same mix, so this alone flags nothing"
+        f"the mix of known classes has changed: of the images that look known, {', '.join(told)}; the batch is "
+        "compared with images of the same mix, so this alone flags nothing"
     )
 
 
