@@ -161,6 +161,8 @@ def _check(found: Packed) -> None:
         raise ValueError(f"images of shape {shape}")
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise TypeError("its classes are no names")
+    if not bool(classes) == (found.labels is not None) == (found.part is not None):
+        raise ValueError("of classes, labels and parts one is missing")
     for said, most in ((found.labels, len(classes)), (found.part, len(PARTS))):
         if said is not None and tuple(said.shape) != (len(found),):
             raise ValueError(f"{len(found)} images, and something is said of {tuple(said.shape)}")
