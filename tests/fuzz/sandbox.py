@@ -28,7 +28,9 @@ LONGEST = 2100  # characters of a line there
 IN_PLACE = (".jsonl", ".db")  # written into, where all else is replaced: a hard link would be the original
 # Of no meaning afterwards, or MLflow's; and records of what is done, which a stage removes before it begins.
 PASSING = ("*.lock", ".*", "*/.*", "mlflow.db*", "mlruns/*", "runs/*/stages/*")
-ENTERED = ("runs/alarms.json", "*/review/answers.jsonl", "*/review/retrospect.json", "*/report.html")
+# What a command may have done by the time it fails: answers and alarms are added; a stage makes its files one by one.
+ENTERED = ("runs/alarms.json", "*/review/answers.jsonl", "*/review/retrospect.json", "*/report.html", "*/data/*",
+           "*/members/*")  # fmt: skip
 IMPORTED = ("erd.base.torchvision", "erd.cli", "erd.integrations.doctor", "erd.integrations.mlflow_runs",
             "erd.integrations.registry", "erd.review.app", "erd.reporting.week_figures", "erd.weekly.decide",
             "erd.weekly.sensitivity", "erd.bench.run", "timm", "scipy.stats", "small_workspace")  # fmt: skip
@@ -42,7 +44,7 @@ class Outcome:
 
     def complaints(self, may_change: Sequence[str] = ()) -> list[str]:
         """What nobody should see; empty where all is as it should be. A command that fails has changed nothing, but for
-        answers and alarms that it had entered by then."""
+        what it had ENTERED by then."""
         changed = [name for name in self.changed if not _any(name, PASSING)]
         lost = [name for name in changed if not (_any(name, may_change) and (self.code == 0 or _any(name, ENTERED)))]
         lines = self.said.splitlines()
