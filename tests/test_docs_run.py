@@ -33,13 +33,15 @@ STORIES = (  # pages that are read one after the other, in one clone
     ("docs/own-data.md",),
 )
 INSTALLS, SERVES, LONG = "it installs", "it serves until Ctrl-C: tests/e2e/test_up.py", "it takes hours"
+RAY, BACKUP = "tests/training/test_ray.py has it", "tests/integrations/test_backup.py has it"
 PIPELINE, MODEL = "tests/e2e/test_pipeline.py has it", "tests/integrations/test_served_model.py has it"
 ELSEWHERE = {  # how a command begins, and why it is not run here
     "make run": INSTALLS, "make test": INSTALLS, "make install": INSTALLS, ".venv/bin/pip install": INSTALLS,
     "git clone … erd": "this is the clone", "0 3 * * 1": "a line of cron's",
     "make up": SERVES, "export PREFECT_": SERVES, "prefect ": SERVES,
     "erd bench --scenario own --set 'data.novel=[dog]' #": LONG, "erd bench --scenario fmnist-near": LONG,
-    "erd bench --sweep": LONG, "make paper": LONG, "make bench": LONG,
+    "erd bench --sweep": LONG, "make paper": LONG, "make bench": LONG, "python benchmarks/soak.py": LONG,
+    "ray start": RAY, "erd run --batch 2026-W46 --runner ray": RAY, "erd backup": BACKUP, "erd restore": BACKUP,
     "mlflow models serve": MODEL, "curl http://127.0.0.1:5001/invocations": MODEL,
     "dvc repro": PIPELINE, "dvc status": PIPELINE, "dvc metrics": PIPELINE, "dvc plots": PIPELINE, "dvc exp": PIPELINE,
     "dvc remote add -d storage s3:": "there is no bucket", "dvc remote modify": "there is no bucket",

@@ -33,6 +33,8 @@ SAFE = {  # a reader that takes code unless it is told not to → what tells it
 NEVER = {("pd", "read_pickle"), ("pandas", "read_pickle"), ("yaml", "unsafe_load"), ("yaml", "full_load"),
          ("yaml", "load_all"), ("torch", "hub"), ("pyfunc", "load_model"), ("torch", "jit")}  # fmt: skip
 LOADERS = {"_Loader"}  # for yaml.load: subclasses of its SafeLoader
+# Between processes of one run and Ray's own on the nodes, as a pool of processes does it; never from a file.
+MESSAGES = {"erd/training/ray_driver.py", "erd/training/runners/ray.py"}
 
 
 def unsafe(tree: ast.AST) -> Iterator[str]:
@@ -61,7 +63,8 @@ def unsafe(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", CODE, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_module_runs_code_that_a_file_may_hold(path: Path) -> None:
-    assert not list(unsafe(ast.parse(path.read_text(encoding="utf-8"))))
+    found = set(unsafe(ast.parse(path.read_text(encoding="utf-8"))))
+    assert found <= ({"pickle"} if path.relative_to(ROOT).as_posix() in MESSAGES else set())
 
 
 @pytest.mark.parametrize(

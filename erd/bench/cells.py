@@ -89,14 +89,15 @@ def measure(cell: Cell, key: str, number: int, recordings: Path | None = None) -
             draft.write_text(traceback.format_exc(), encoding="utf-8")
         where = f"the traceback is in {trouble}"
         raise RunError(f"method '{method.name}' fails with {type(error).__name__}: {why(error)}; {where}") from None
+    took = time.perf_counter() - clock
     record = CellRecord(
         key=key,
         figures={name: _figures(scores[name], images) for name, images in _truths(place.run).items()},
-        seconds=time.perf_counter() - clock + given.saved,
+        seconds=took + given.saved,
         batch_p=detector.batch_p,
         outliers=files.load_facts(place.outliers)["source"] if "outliers" in method.sees else None,
         started=started.isoformat(),
-        finished=(started + timedelta(seconds=time.perf_counter() - clock)).isoformat(),
+        finished=(started + timedelta(seconds=took)).isoformat(),
     )
     record.write(place.record(method.name))
     return record

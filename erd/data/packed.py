@@ -174,9 +174,16 @@ def table(path: Path, *more: str) -> pd.DataFrame:
     """The manifest of a set, a row an image; `more` are columns that it must have beside id and group."""
     with files.understood(manifest(path)):
         found = files.load_table(manifest(path), dict.fromkeys(("id", "group", *more), str))
-        if path.exists() and len(found) != len(read(path)):
-            raise ValueError(f"{len(found)} rows, and {path} has {len(read(path))} images")
+        if path.exists() and len(found) != (images := _count(path)):
+            raise ValueError(f"{len(found)} rows, and {path} has {images} images")
     return found
+
+
+def _count(path: Path) -> int:
+    """How many images a set has, also where the library that they are in is gone."""
+    tensors, _ = files.load_tensors(path)
+    with files.understood(path):
+        return len(tensors["rows"] if "rows" in tensors else tensors["images"])
 
 
 def _in_library(path: Path, rows: Tensor, facts: dict) -> tuple[Tensor, Tensor]:

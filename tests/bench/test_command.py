@@ -95,8 +95,8 @@ def test_without_json_the_tables_are_printed_and_put_where_they_belong(enter: Ca
     [
         (("--method", "max-softmx"), "unknown method 'max-softmx': did you mean 'max-softmax'?"),
         (("--scenario", "digit-near"), "unknown scenario 'digit-near': did you mean 'digits-near'?"),
-        (("--seeds", "0"), "the bench needs one seed or more, not 0"),
-        (("--sweep", "labels", "--seeds", "0"), "the bench needs one seed or more, not 0"),
+        (("--seeds", "0"), "the bench takes 1 to 1,000 seeds, not 0"),
+        (("--sweep", "labels", "--seeds", "0"), "the bench takes 1 to 1,000 seeds, not 0"),
         (("--set", "seed=3"), "say how many with --seeds"),
         (("--scenario", "own"), "name classes of yours to be played as novel"),
         (("--set", "model.encoder=tf_efficientnet_lite9"), "there is no encoder 'tf_efficientnet_lite9'"),

@@ -255,11 +255,12 @@ class Recorder(up.Stack):
     def __init__(self) -> None:
         super().__init__()
         self.started: list[str] = []
-        self.words: dict[str, tuple[str, ...]] = {}
+        self.database = ""  # that MLflow's server was told of
 
     def serve(self, name: str, *words: str) -> None:
         self.started.append(name)
-        self.words[name] = words
+        if name == "MLflow server":
+            self.database = self.environment["MLFLOW_BACKEND_STORE_URI"]
 
     def run(self, name: str, *words: str, fine: str | None = None) -> str:
         self.started.append(name)
@@ -301,7 +302,8 @@ def test_an_address_that_is_ours_is_started(monkeypatch: pytest.MonkeyPatch) -> 
     stack = Recorder()
     up.start(stack, *ports)
     assert stack.started == ["Prefect server", "database", "MLflow server", "work pool", "deploy", "worker"]
-    assert "sqlite:///mlflow.db" in stack.words["MLflow server"], "the database that is used without a server"
+    own = f"sqlite:///{Path('mlflow.db').absolute()}"
+    assert stack.database == own, "the database that is used without a server"
 
 
 def test_postgresql_is_behind_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,8 +315,7 @@ def test_postgresql_is_behind_the_servers(monkeypatch: pytest.MonkeyPatch) -> No
     stack, ports = Recorder(), (free_port(), free_port())
     up.start(stack, *ports)
     assert stack.started == ["Prefect server", "database", "MLflow server", "work pool", "deploy", "worker"]
-    words = stack.words["MLflow server"]
-    assert words[words.index("--backend-store-uri") + 1] == database
+    assert stack.database == database
     assert stack.environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == other
     assert stack.environment["MLFLOW_TRACKING_URI"] == f"http://127.0.0.1:{ports[1]}"
 

@@ -64,7 +64,9 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bytes_of(place: Path) -> dict[str, bytes]:
     """All files but databases, and what is made again."""
-    found = (path.relative_to(place) for path in place.rglob("*") if path.is_file() and path.suffix != ".db")
+    found = (
+        path.relative_to(place) for path in place.rglob("*") if path.is_file() and path.suffix not in (".db", ".pyc")
+    )
     kept = (path for path in found if path.parts[0] not in backup.LEFT_OUT and not path.is_relative_to(backup.SCRATCH))
     return {path.as_posix(): (place / path).read_bytes() for path in kept}
 

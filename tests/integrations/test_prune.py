@@ -112,7 +112,7 @@ def test_nets_and_features_of_old_weeks_go_and_all_else_stays(here: Path, capsys
     assert not [path for path in gone if path.startswith(("inbox", "library/images", ".dvc", f"runs/{KEPT}"))]
     assert list(run_of(GONE).root.rglob("*.safetensors")) == [run_of(GONE).batch], "but for the images of the batch"
     changed = {path for path in before.keys() & after.keys() if before[path] != after[path]}
-    assert changed == {"runs/W1/report.html", "runs/W2/report.html", "runs/history.html"}
+    assert changed == {"runs/W1/report.html", "runs/W2/report.html", "runs/history.html", "runs/.weeks.json"}
     assert "were cleared away" in run_of(GONE).report.read_text()
     assert "were cleared away" not in run_of(KEPT).report.read_text()
     assert "Of 2 batches the nets and features were cleared away" in Path("runs/history.html").read_text()

@@ -227,7 +227,8 @@ def test_the_bench_has_the_same_figures(run: Run, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
 def test_a_run_that_is_ended_takes_its_jobs_along(run: Run, signal: str) -> None:
     code = (
-        "import test_ray; from erd.training import runners; from erd.settings.schema import Run\n"
+        "import signal, test_ray; from erd.training import runners; from erd.settings.schema import Run\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # in the background a shell has it ignored
         f"with runners.of(Run(runner='ray', ray_address='{run.ray_address}'), 1) as runner:\n"
         "    runner.submit(test_ray._sleeps, 'pid').result()"
     )

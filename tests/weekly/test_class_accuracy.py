@@ -33,7 +33,7 @@ def week(place: Path, name: str, classes: int, seed: int = 0) -> tuple[Settings,
     settings = settings_for(scenario="own", batch=name, overrides=overrides)
     run = RunDir.of(settings, place)
     do(settings, run, "ingest", "pretrain")
-    at = f"2026-11-16T00:00:{len(name):02}"
+    at = f"2026-11-16T00:00:{len(name):02}+00:00"
     files.save_json(run.record("score"), {"key": "", "outputs": {}, "started": at, "finished": at})
     return settings, run
 
