@@ -32,6 +32,13 @@ FIGURES = {  # for the engineer
 
 
 def write(run: RunDir) -> Path:
+    page = render(run)
+    with files.replacing(run.report) as draft:
+        draft.write_text(page, encoding="utf-8")
+    return run.report
+
+
+def render(run: RunDir) -> str:
     metrics, settings = Metrics.read(run), configure.read(run)
     aside = spreadsheets.load(run.quarantine)
     shown = tiers.shown(run)
@@ -47,7 +54,7 @@ def write(run: RunDir) -> Path:
     told = {one.what for one in learned.refused} if learned else set()
     notes = [*wording.findings(metrics, numbers=False), *(wording.sentence(text) for what, text in waiting.items()
              if what not in told)]  # fmt: skip
-    page = html.template("report.html").render(
+    return html.template("report.html").render(
         title=answer_words.audit(heard) if heard.rings else wording.title(metrics, look_alikes),
         by_scores=wording.title(metrics, look_alikes) if heard.rings and loud else "",
         scored=_scored(run),
@@ -80,9 +87,6 @@ def write(run: RunDir) -> Path:
         tests=[wording.alarm(metrics), *wording.findings(metrics)],
         facts=_facts(run, metrics, settings),
     )
-    with files.replacing(run.report) as draft:
-        draft.write_text(page, encoding="utf-8")
-    return run.report
 
 
 def _groups(run: RunDir, settings: Settings) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ def decide(run: RunDir, overrides: Iterable[str]) -> Redecided:
     before, scored = Metrics.read(run), stage_records.read(run, "score")
     standing = [path for path in (*score.STAGE.writes(run), run.record("score"), run.settings, run.metrics)
                 if path.exists()]  # fmt: skip
-    report.write(run)  # what of the run cannot be read is told before anything is changed
+    report.render(run)  # what of the run cannot be read is told before anything is changed
     with TemporaryDirectory(dir=run.root, prefix=".decide-") as folder:
         for path in standing:
             shutil.copy(path, Path(folder) / path.name)
