@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,8 +66,14 @@ class Prefect:
     def ask(self, path: str, body: dict[str, Any]) -> Any:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.api}/{path}", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.loads(answer.read() or "null")
+        for tries in range(10):  # as Prefect's own client does: its database may be busy with its services
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return json.loads(answer.read() or "null")
+            except urllib.error.HTTPError as error:
+                if error.code != 503 or tries == 9:
+                    raise
+                time.sleep(1)
 
 
 @contextmanager
