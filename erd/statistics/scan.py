@@ -31,7 +31,7 @@ from erd.statistics import candidates
 from erd.statistics.candidates import Known
 
 ENOUGH = 10
-DRAWS = 2_499  # the smallest p-value is 1/2,500: less than half of 5% a year spent weekly
+DRAWS = 2_099  # the smallest p-value is 1/2,100: less than half of 5% a year spent weekly, which is 1/2,080
 MOST_IMAGES = 4_000  # of the batch, and half as many of C, drawn at random where there are more: a draw is some 20 ms
 # Less than for scores: thousands of them are asked for. One in 100 images is a beginning, at least 15: the more images,
 # the more kinds of odd ones. Of those that are furthest ahead most are neighbours and grow into the same candidate, so
