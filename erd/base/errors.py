@@ -6,9 +6,12 @@ is; images or files are bad, a disk is full, a server or another run is in the w
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from erd.base.addresses import bare
+
+HALF_LETTER = re.compile("[\ud800-\udfff]")  # JSON and YAML can say it, and no file can keep it
 
 
 class UserError(Exception):

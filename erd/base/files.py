@@ -109,9 +109,9 @@ def load_tensors(path: Path, *needed: str, cure: str = CURE) -> tuple[dict[str, 
     """The tensors, memory-mapped, of which some must be there, and the facts."""
     with understood(path, cure), safetensors.safe_open(path, framework="pt") as file:
         facts = _checked(json.loads((file.metadata() or {}).get("erd", "{}")), dict)
-        if missing := [name for name in needed if name not in file.keys()]:  # noqa: SIM118
-            raise ValueError(f"it has no {missing[0]}")
         names = file.keys()
+        if missing := [name for name in needed if name not in names]:
+            raise ValueError(f"it has no {missing[0]}")
         return {name: file.get_tensor(name) for name in names}, facts
 
 

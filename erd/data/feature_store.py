@@ -90,9 +90,8 @@ class Store:
                 continue
             freed += round(path.stat().st_size * (~stays).mean())
             if not dry_run:
-                self.add(
-                    hashes[stays], tensors["features"][torch.from_numpy(stays)]
-                )  # first: nothing is lost by a kill
+                # First: nothing is lost by a kill.
+                self.add(hashes[stays], tensors["features"][torch.from_numpy(stays)])
                 path.unlink()
         if not dry_run:
             with suppress(OSError):  # it still has some

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
-from urllib.parse import urlsplit
 
 from erd.base import files
+from erd.base.addresses import bare
 from erd.base.errors import RunError, UserError, why
 from erd.base.version import VERSION
 from erd.data import library
@@ -104,7 +104,7 @@ def _databases(skip: set[Path], notes: list[str]) -> dict[str, Path]:
     found = {path.as_posix(): path for path in _walk(Path(), skip) if path.suffix == ".db"}
     uri = mlflow_client.location()
     if not uri.startswith(mlflow_client.SQLITE):
-        notes.append(f"MLflow's records are at {_shown(uri)}, and not in it")
+        notes.append(f"MLflow's records are at {bare(uri)}, and not in it")
     elif (own := Path(uri.removeprefix(mlflow_client.SQLITE))).exists() and not own.is_relative_to(Path.cwd()):
         notes.append(f"MLflow's records are in {own}, outside of the workspace, and not in it")
     from prefect.settings import get_current_settings  # slow
@@ -115,16 +115,10 @@ def _databases(skip: set[Path], notes: list[str]) -> dict[str, Path]:
     if url is not None and (where := url.get_secret_value()).startswith("sqlite"):
         place = Path(where.partition(":///")[2].partition("?")[0])
     elif url is not None:
-        notes.append(f"Prefect's records are at {_shown(url.get_secret_value())}, and not in it")
+        notes.append(f"Prefect's records are at {bare(url.get_secret_value())}, and not in it")
     if place is not None and place.is_file() and not place.resolve().is_relative_to(Path.cwd().resolve()):
         found[PREFECT] = place
     return found
-
-
-def _shown(uri: str) -> str:
-    """Without the password."""
-    place = urlsplit(uri)
-    return place._replace(netloc=place.netloc.rpartition("@")[2]).geturl()
 
 
 @contextlib.contextmanager

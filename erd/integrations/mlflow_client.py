@@ -17,7 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from erd.base.addresses import bare
 from erd.base.errors import RunError, why
@@ -54,6 +54,17 @@ def shown() -> str:
     return bare(location())
 
 
+def given() -> str:
+    """The same for MLflow. Its errors repeat the address, so a user and a password go there by its own variables."""
+    uri = location()
+    place = urlsplit(uri)
+    if not (place.scheme in {"http", "https"} and place.username):
+        return uri
+    os.environ["MLFLOW_TRACKING_USERNAME"] = unquote(place.username)
+    os.environ["MLFLOW_TRACKING_PASSWORD"] = unquote(place.password or "")
+    return bare(uri)
+
+
 def prepare() -> None:
     """Import MLflow with our settings for it."""
     for name, value in {
@@ -69,9 +80,8 @@ def prepare() -> None:
     import mlflow  # noqa: F401
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger("urllib3").setLevel(
-        logging.ERROR
-    )  # that it tries again says nothing, we say where nobody answers
+    # That it tries again says nothing: we say where nobody answers.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
 def connect() -> "MlflowClient":
@@ -79,7 +89,7 @@ def connect() -> "MlflowClient":
     prepare()
     from mlflow import MlflowClient
 
-    uri = location()
+    uri = given()
     place = urlsplit(uri)
     if port := PORTS.get(place.scheme.partition("+")[0]):  # MLflow would ask a database that is down for minutes
         socket.create_connection((place.hostname or "localhost", place.port or port), timeout=5).close()

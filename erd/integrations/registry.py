@@ -126,7 +126,7 @@ def in_use(name: str) -> InUse:
         aliases = set(map(str, client.get_registered_model(name).aliases.values())) if versions else set()
     except MlflowException as error:
         said = "does not answer" if mlflow_client.unreachable(error) else why(error)
-        raise RunError(f"MLflow at {mlflow_client.location()} {said}; which models are in use is not known") from error
+        raise RunError(f"MLflow at {mlflow_client.shown()} {said}; which models are in use is not known") from error
     named = {version.tags.get("batch", "") for version in versions if str(version.version) in aliases}
     return InUse({str(version.run_id) for version in versions}, named)
 
@@ -261,7 +261,7 @@ def _global_location() -> Iterator[None]:
     import mlflow
 
     before = os.environ.get("MLFLOW_TRACKING_URI")
-    mlflow.set_tracking_uri(mlflow_client.location())
+    mlflow.set_tracking_uri(mlflow_client.given())
     try:
         yield
     finally:

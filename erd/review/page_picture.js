@@ -50,8 +50,9 @@ function zoomable(element, view, changed, shaded = () => false) {
 }
 
 function shade(across, down) {         // contrast by moving across, brightness by moving up
-  grey.width = clamp(grey.width * Math.exp(-across), 0.02, 4);
-  grey.centre = clamp(grey.centre + down, -0.5, 1.5);
+  const even = (value) => Math.round(1e6 * value) / 1e6;   // there and back again is as before
+  grey.width = even(clamp(grey.width * Math.exp(-across), 0.02, 4));
+  grey.centre = even(clamp(grey.centre + down, -0.5, 1.5));
 }
 
 function renderLens() {

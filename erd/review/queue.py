@@ -126,7 +126,7 @@ def _named(settings: Settings, known: list[str]) -> list[str]:
     place = collect.library_of(settings)
     if not (sealed.own_images(settings) and library.exists(place)):
         return []
-    return sorted(set(files.load_table(library.manifest(place))["label"]) - set(known))
+    return sorted(set(library.table_of(place)["label"]) - set(known))
 
 
 def _groups(run: RunDir, table: pd.DataFrame) -> list[tuple[str, list[int]]]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from erd.base.errors import RunError, UserError, why
+from erd.base.errors import HALF_LETTER, RunError, UserError, why
 from erd.base.locks import held
 from erd.base.seeds import derive
 
@@ -47,7 +47,6 @@ KINDS = {
 }
 LISTS = ("flagged", "audit")
 LONGEST = 100  # characters of a name: it has to fit a button
-_HALF_LETTER = re.compile("[\ud800-\udfff]")  # JSON can say it, and no file can keep it
 _NO_FILE = "0"  # as a version
 
 
@@ -109,7 +108,7 @@ def _check_texts(event: Answer | Undo) -> None:
     for name, value in vars(event).items():
         if name == "label" and value is None:
             continue
-        if not isinstance(value, str) or _HALF_LETTER.search(value):
+        if not isinstance(value, str) or HALF_LETTER.search(value):
             raise UserError(f"its {name} is no text")
 
 

@@ -4,17 +4,19 @@ check(run)       # one sentence, where something needs what is gone
 words(run)       # for the pages of the run; "" where it is whole
 """
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from erd.base import files
 from erd.base.errors import UserError
+from erd.base.records import Moment, made
 from erd.runs.folder import RunDir
 
 
 @dataclass(frozen=True)
 class Pruned:
-    at: str  # ISO, of the last time
+    at: Moment  # of the last time
     files: dict[str, int]  # path in the run folder → bytes
 
 
@@ -22,10 +24,9 @@ def read(run: RunDir) -> Pruned | None:
     """None where nothing was cleared away. A record that is cut off is one of files that nobody knows."""
     if not run.pruned.exists():
         return None
-    try:
-        return Pruned(**(files.load_json_if_whole(run.pruned) or {}))
-    except TypeError:
-        return Pruned(datetime.fromtimestamp(run.pruned.stat().st_mtime, UTC).isoformat(), {})
+    with suppress(UserError):
+        return made(Pruned, files.load_json_if_whole(run.pruned), run.pruned)
+    return Pruned(datetime.fromtimestamp(run.pruned.stat().st_mtime, UTC).isoformat(), {})
 
 
 def note(run: RunDir, gone: dict[str, int]) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from erd.base.errors import UserError, nearest
+from erd.base.errors import HALF_LETTER, UserError, nearest
 
 MANY = 10**9  # more images, epochs or weeks than anybody has; numpy and torch take no number of any size
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -311,7 +311,7 @@ def _check_texts(raw: dict[str, Any], where: str) -> None:
     for block, values in raw.items():
         for leaf, value in values.items() if isinstance(values, dict) else [("", values)]:
             for text in (block, leaf, *(value if isinstance(value, list) else [value])):
-                if isinstance(text, str) and ("\0" in text or any("\ud800" <= c <= "\udfff" for c in text)):
+                if isinstance(text, str) and ("\0" in text or HALF_LETTER.search(text)):
                     key = f"{block}.{leaf}" if leaf else block
                     said = f": {value!a}" if _not(key, value) else ""
                     raise UserError(f"setting {key!a} in {where} has a character that no name can have{said}")

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from servers import free_port, mlflow_server
 
 from erd.base.errors import UserError
 from erd.cli import main
-from erd.integrations import doctor, mlflow_record, notify
+from erd.integrations import doctor, mlflow_client, mlflow_record, notify
 from erd.integrations.mlflow_runs import Tracker
 from erd.runs import configure
 from erd.runs.folder import RunDir
@@ -47,6 +48,16 @@ def test_a_tracking_server_that_is_away_is_named_without_its_password(
     assert "127.0.0.1:9" in said
     assert SECRET not in said
     assert with_secret(tmp_path) == []
+
+
+def test_what_mlflow_raises_holds_no_password_and_still_says_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that shows a whole traceback shows its errors."""
+    for name, value in {"URI": f"http://erd:{SECRET}%40@127.0.0.1:9", "USERNAME": "", "PASSWORD": ""}.items():
+        monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
+    with pytest.raises(Exception, match=r"127\.0\.0\.1") as told:
+        mlflow_client.connect().search_experiments()
+    assert SECRET not in "".join(traceback.format_exception(told.value))
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == f"{SECRET}@"
 
 
 def test_doctor_names_servers_without_their_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,14 @@ import pandas as pd
 import pictures_of_shapes
 import pytest
 import torch
+from chains import tracked
 from mlflow.artifacts import download_artifacts
 
 from erd.base.errors import RunError
 from erd.cli import main
 from erd.data import library, packed
 from erd.integrations import dvc, mlflow_client, registry
-from erd.integrations.mlflow_runs import Tracker
-from erd.runs import alarm_ledger, configure
+from erd.runs import configure
 from erd.runs.configure import settings_for
 from erd.runs.folder import RunDir
 from erd.runs.results import Encoded, Metrics
@@ -56,20 +56,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def finished(workspace: Path) -> tuple[RunDir, str]:
-    """What the flow does, without Prefect; the run and its id."""
-    settings = settings_for(batch=BATCH, overrides=SMALL)
-    run = RunDir.of(settings)
-    tracker = Tracker(run)
-    run_id = tracker.begin(settings)
-    assert run_id is not None
-    for stage in chain.CHAIN:
-        chain.run(stage, settings, run)
-    verdict = Metrics.read(run).verdict
-    alarm_ledger.enter(run.alarms, settings.stream, run.batch_name, verdict.alarm_p, verdict.alarm_level)
-    hashes = dvc.save(settings, run)
-    dvc.push(hashes.values())
-    assert tracker.end("FINISHED", hashes=hashes)
-    return run, run_id
+    """The run and its id; its data is in DVC's remote."""
+    with tracked(settings_for(batch=BATCH, overrides=SMALL)) as week:
+        dvc.push(week.hashes.values())
+    return week.run, week.run_id
 
 
 def images_of(run: RunDir) -> np.ndarray:

@@ -10,21 +10,18 @@ from typing import Any
 import pandas as pd
 import pictures_of_shapes
 import pytest
+from chains import tracked
 from fastapi.testclient import TestClient
 
 from erd.base import files, locks
 from erd.cli import main
 from erd.data import library
 from erd.integrations import dvc, mlflow_client, registry, status
-from erd.integrations.mlflow_runs import Tracker
 from erd.reporting import history, report
 from erd.review import app, queue
-from erd.runs import alarm_ledger
 from erd.runs.answers import Answer, Answers, now
 from erd.runs.configure import settings_for
 from erd.runs.folder import RunDir
-from erd.runs.results import Metrics
-from erd.weekly import chain
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["data.scenario=own", "data.least=10", "data.settle=0", "data.calibration=20", "data.window=2",
@@ -35,23 +32,14 @@ GONE, KEPT, NEXT = "W1", "W3", "W4"  # of W2 stays what W3 is compared and looke
 
 
 def weekly(name: str) -> str:
-    """What the flow does, without Prefect; the run's id in MLflow."""
+    """A registered week with its pages; the run's id in MLflow."""
     settings = settings_for(batch=name, overrides=SMALL)
-    run = RunDir.of(settings)
-    tracker = Tracker(run)
-    run_id = tracker.begin(settings)
-    assert run_id is not None
-    for stage in chain.CHAIN:
-        chain.run(stage, settings, run)
-    verdict = Metrics.read(run).verdict
-    alarm_ledger.enter(run.alarms, settings.stream, name, verdict.alarm_p, verdict.alarm_level, verdict.weeks_p)
-    hashes = dvc.save(settings, run)
-    tracker.send()
-    assert registry.register(settings, run).version is not None
-    report.write(run)
-    history.write()
-    assert tracker.end("FINISHED", hashes=hashes)
-    return run_id
+    with tracked(settings) as week:
+        week.tracker.send()
+        assert registry.register(settings, week.run).version is not None
+        report.write(week.run)
+        history.write()
+    return week.run_id
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chains import tracked
 
 from erd.cli import main
 from erd.integrations import dvc, mlflow_client
-from erd.integrations.mlflow_runs import Tracker
-from erd.runs import alarm_ledger
 from erd.runs.configure import settings_for
-from erd.runs.folder import RunDir
 from erd.runs.results import Metrics
-from erd.weekly import chain
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["pretrain.epochs=2", "finetune.epochs=2", "finetune.members=2"]
@@ -42,21 +39,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def weekly(batch: str, *overrides: str) -> tuple[str, Metrics]:
-    """What the flow does, without Prefect; the run's id, and its figures."""
-    settings = settings_for(batch=batch, overrides=[*SMALL, *overrides])
-    run = RunDir.of(settings)
-    tracker = Tracker(run)
-    run_id = tracker.begin(settings)
-    assert run_id is not None
-    for stage in chain.CHAIN:
-        chain.run(stage, settings, run)
-    metrics = Metrics.read(run)
-    verdict = metrics.verdict
-    alarm_ledger.enter(run.alarms, settings.stream, run.batch_name, verdict.alarm_p, verdict.alarm_level)
-    hashes = dvc.save(settings, run)
-    dvc.push(hashes.values())
-    assert tracker.end("FINISHED", hashes=hashes)
-    return run_id, metrics
+    """The run's id, and its figures; its data is in DVC's remote."""
+    with tracked(settings_for(batch=batch, overrides=[*SMALL, *overrides])) as week:
+        dvc.push(week.hashes.values())
+    return week.run_id, Metrics.read(week.run)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from chains import do, small, whole
+from runs_to_kill import alive, until
 
 from erd import cli
 from erd.base.errors import RunError, UserError, WorkerDied
@@ -77,20 +78,6 @@ def there(cluster: Cluster) -> list[str]:
     return ["run.runner=ray", f"run.ray_address={cluster.address}"]
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def weights(run: RunDir) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(run.members.glob("[0-9]*.safetensors"))}
 
@@ -144,7 +131,7 @@ def test_a_run_of_which_a_node_is_killed_ends_with_the_bytes_of_an_undisturbed_o
     mine = RunDir(place / "runs" / "digits-near")
     as_nodes_are_started(monkeypatch)
     flow = subprocess.Popen(command, cwd=place, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_for(lambda: len(list(mine.members.glob(".*.checkpoint.safetensors"))) == 2)
+    until(lambda: len(list(mine.members.glob(".*.checkpoint.safetensors"))) == 2)
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
     said, errors = flow.communicate(timeout=300)
     cluster.add_node(**NODE)
@@ -178,7 +165,7 @@ def test_when_the_cluster_is_gone_one_sentence_says_so_and_another_runner_goes_o
                 outcome.set_exception(error)
 
         threading.Thread(target=finetune, daemon=True).start()
-        wait_for(lambda: finished() and list(run.members.glob(".*.checkpoint.safetensors")))
+        until(lambda: finished() and list(run.members.glob(".*.checkpoint.safetensors")))
     error = outcome.exception(timeout=120)
     assert isinstance(error, RunError)
     before = finished()
@@ -197,7 +184,7 @@ def test_a_runner_whose_cluster_is_gone_says_what_to_do(tmp_path: Path, monkeypa
         asked = Run(runner="ray", ray_address=address)
         with runners.of(asked, jobs=2) as runner:
             running = runner.submit(_sleeps, "one")
-            wait_for(Path("one").exists)
+            until(Path("one").exists)
             lonely.shutdown()
             assert isinstance(running.exception(timeout=60), RunError)
             again = runner.submit(_sleeps, "two").exception(timeout=60)
@@ -234,13 +221,13 @@ def test_a_run_that_is_ended_takes_its_jobs_along(run: Run, signal: str) -> None
     )
     environment = os.environ | {"PYTHONPATH": NODES_SEE}
     asking = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
-    wait_for(lambda: Path("pid").exists() and Path("pid").read_text())
+    until(lambda: Path("pid").exists() and Path("pid").read_text())
     job = int(Path("pid").read_text())
     assert alive(job)
     asking.send_signal(getattr(__import__("signal"), signal))
     asking.wait(60)
-    wait_for(lambda: not alive(job), 30)
-    wait_for(lambda: not list(Path().glob(".ray-*")), 30)
+    until(lambda: not alive(job), 30)
+    until(lambda: not list(Path().glob(".ray-*")), 30)
 
 
 def test_a_node_that_would_do_something_else_is_refused_before_the_first_job(run: Run) -> None:
