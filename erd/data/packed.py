@@ -72,6 +72,13 @@ class Packed:
         """Rows of the set by their numbers."""
         return Rows(self.images, chosen if self.index is None else self.index[chosen])
 
+    def only(self, chosen: Tensor) -> "Packed":
+        """Some of the labelled set, by their numbers."""
+        assert self.labels is not None
+        assert self.part is not None
+        index = chosen if self.index is None else self.index[chosen]
+        return Packed(self.images, self.labels[chosen], self.part[chosen], self.facts, index)
+
     def labels_of(self, *parts: str) -> Tensor:
         assert self.labels is not None
         return self.labels[self._where(parts)]

@@ -5,6 +5,7 @@ earlier one's training set. A class that the earlier classifier did not have it 
 """
 
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -44,10 +45,10 @@ def previous(settings: Settings, run: RunDir) -> RunDir | None:
 
 
 def side_by_side(
-    settings: Settings, run: RunDir, other: RunDir | None, *, labelled_before: bool = False
+    settings: Settings, run: RunDir, other: RunDir | None, *, labelled_before: bool = False, net: Path | None = None
 ) -> ClassAccuracy:
     """Accuracies on images of `run` that neither its classifier nor that of `other` was trained on; on request on those
-    alone that were labelled when `other` was made."""
+    alone that were labelled when `other` was made. `net` stands in for the classifier of `other`."""
     if other is not None and not fits(other, run):
         other = None
     labeled = packed.read(run.seen(run.labeled, settings))
@@ -60,10 +61,10 @@ def side_by_side(
             unseen &= manifest["id"].isin(earlier["id"])
     rows = np.flatnonzero(unseen)
     truth = manifest["label"].to_numpy()[rows]
-    now = _right(settings, run, labeled, rows, truth)
+    now = _right(settings, run.pretrained, labeled, rows, truth)
     before, known_before = None, set()
     if other is not None:
-        before = _right(settings, other, labeled, rows, truth)
+        before = _right(settings, net or other.pretrained, labeled, rows, truth)
         known_before = set(members.classes_of(other.pretrained))
     classes: list[OfClass] = []
     for name in labeled.facts["classes"]:
@@ -85,14 +86,14 @@ def fits(other: RunDir, run: RunDir) -> bool:
     return all(mine[key] == theirs[key] for key in ("image_size", "channels"))
 
 
-def _right(settings: Settings, run: RunDir, labeled: Packed, rows: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def _right(settings: Settings, net: Path, labeled: Packed, rows: np.ndarray, truth: np.ndarray) -> np.ndarray:
     if not len(rows):
         return np.zeros(0, bool)
     device = devices.device(settings.run)
-    model, snapshots = load_net(run.pretrained, device)
+    model, snapshots = load_net(net, device)
     with devices.threads(settings.pretrain.threads):
         chosen = predict(model, snapshots, Mixture(labeled.some(torch.from_numpy(rows)), device=device))
-    return np.array(members.classes_of(run.pretrained))[chosen.argmax(1).numpy()] == truth
+    return np.array(members.classes_of(net))[chosen.argmax(1).numpy()] == truth
 
 
 def _share(right: np.ndarray) -> float | None:

@@ -153,3 +153,15 @@ def test_answers_that_only_mix_up_known_classes_are_left_out_until_they_are_corr
     assert "<code>erd incorporate --batch W1 --undo</code>" in run.report.read_text()
     library.release(library.PLACE, [], "W1")
     assert len(library.source(library.PLACE, 8, 30, "mlp").train) == 470
+
+
+def test_right_answers_are_not_blamed_for_what_the_training_did(digits: Digits) -> None:
+    for digit in range(4):
+        learn(digits, digit, 3, f"digit {digit}", f"W1-{digit}")
+    run, _ = week(digits, "W2", {digit: 10 for digit in range(4)}, "pretrain.epochs=3")
+    found = learned(run)
+    assert (found.accuracy or 1) < (found.accuracy_before or 0) - 0.05
+    assert found.refused == []
+    assert len(files.load_table(RunDir.manifest(run.labeled))) == 372, "they are learned"
+    assert found.worse
+    assert "and no review since explains it" in run.report.read_text()

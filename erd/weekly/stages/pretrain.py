@@ -1,6 +1,7 @@
 """pretrain: the classifier f̃ on S, best epoch on V. Taken over from an earlier batch where nothing has changed."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,15 +11,15 @@ from erd.base import files, progress
 from erd.base.seeds import derive
 from erd.data import packed
 from erd.data.feature_store import LEAST_SPREAD
-from erd.data.packed import Rows
-from erd.nets import registry, timm_nets
+from erd.data.packed import Packed, Rows
+from erd.nets import Classifier, registry, timm_nets
 from erd.runs import stage_records
 from erd.runs.folder import RunDir
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
 from erd.training import devices
 from erd.training.batches import Mixture
-from erd.training.loop import Examples, Recipe, fit
+from erd.training.loop import Examples, Fit, Recipe, fit
 from erd.training.members import save_net
 from erd.training.step import Loss
 from erd.weekly.stages.base import Job, Stage
@@ -38,45 +39,59 @@ def pretrain(settings: Settings, run: RunDir) -> Done:
 
     def work(key: str) -> None:
         labeled = packed.read(seen)
-        device = devices.device(settings.run)
-        train = labeled.rows("train")
-        mean, std = _feature_statistics(train) if settings.encoder else _channel_statistics(train)
-        model = nets.build(
-            settings.model.net or "",
-            channels=len(mean),
-            image_size=labeled.images.shape[1],
-            classes=len(labeled.facts["classes"]),
-            seed=derive(settings.seed, "pretrain", "weights"),
-            mean=mean,
-            std=std,
-        )
-        if registry.get(settings.model.net or "").pretrained:
-            timm_nets.begin_with_pretrained(model, settings.model.net or "", weights, download=settings.data.download)
-        elif weights is not None:
-            nets.load_weights(model, weights)
-        recipe = Recipe.of(settings.pretrain)
-        with devices.threads(settings.pretrain.threads):
-            result = fit(
-                model.to(device),
-                Examples(Mixture(train, device=device), labeled.labels_of("train")),
-                Examples(Mixture(labeled.rows("val"), device=device), labeled.labels_of("val")),
-                recipe,
-                torch.Generator().manual_seed(derive(settings.seed, "pretrain")),
-                checkpoint=run.checkpoint(run.pretrained),
-                loss=_balanced(labeled.labels_of("train"), device) if settings.pretrain.balance else None,
-                fingerprint=key,
-                on_epoch=progress.to_file(run.progress(run.pretrained), recipe.epochs),
-            )
-        save_net(run.pretrained, model, result, {"classes": labeled.facts["classes"]})
-        files.save_json(run.history(run.pretrained), result.history)
+        told = progress.to_file(run.progress(run.pretrained), Recipe.of(settings.pretrain).epochs)
+        fitted = train(settings, labeled, checkpoint=run.checkpoint(run.pretrained), fingerprint=key, on_epoch=told)
+        save_net(run.pretrained, *fitted, {"classes": labeled.facts["classes"]})
+        files.save_json(run.history(run.pretrained), fitted[1].history)
         run.checkpoint(run.pretrained).unlink(missing_ok=True)
 
     return stage_records.once(run, "pretrain", code, chosen, [seen], outputs, work, shared=True)
 
 
-def _balanced(labels: torch.Tensor, device: torch.device) -> Loss:
+def train(
+    settings: Settings,
+    labeled: Packed,
+    *draw: str,
+    checkpoint: Path | None = None,
+    fingerprint: str = "",
+    on_epoch: Callable[[dict[str, float]], None] = lambda record: None,
+) -> tuple[Classifier, Fit]:
+    """A classifier of these labelled images; `draw` names other random numbers than a run's."""
+    device = devices.device(settings.run)
+    rows, labels = labeled.rows("train"), labeled.labels_of("train")
+    mean, std = _feature_statistics(rows) if settings.encoder else _channel_statistics(rows)
+    model = nets.build(
+        settings.model.net or "",
+        channels=len(mean),
+        image_size=labeled.images.shape[1],
+        classes=len(labeled.facts["classes"]),
+        seed=derive(settings.seed, "pretrain", "weights", *draw),
+        mean=mean,
+        std=std,
+    )
+    weights = None if settings.encoder else nets.weights_file(settings.model.weights)
+    if registry.get(settings.model.net or "").pretrained:
+        timm_nets.begin_with_pretrained(model, settings.model.net or "", weights, download=settings.data.download)
+    elif weights is not None:
+        nets.load_weights(model, weights)
+    with devices.threads(settings.pretrain.threads):
+        result = fit(
+            model.to(device),
+            Examples(Mixture(rows, device=device), labels),
+            Examples(Mixture(labeled.rows("val"), device=device), labeled.labels_of("val")),
+            Recipe.of(settings.pretrain),
+            torch.Generator().manual_seed(derive(settings.seed, "pretrain", *draw)),
+            checkpoint=checkpoint,
+            loss=_balanced(labels, len(labeled.facts["classes"]), device) if settings.pretrain.balance else None,
+            fingerprint=fingerprint,
+            on_epoch=on_epoch,
+        )
+    return model, result
+
+
+def _balanced(labels: torch.Tensor, classes: int, device: torch.device) -> Loss:
     """Cross-entropy in which a class counts the same however many images it has, up to HEAVIEST times its own."""
-    counts = torch.bincount(labels).double()
+    counts = torch.bincount(labels, minlength=classes).double()
     weight = (counts.mean() / counts).clamp_max(HEAVIEST).float().to(device)
     return lambda logits, target, part: torch.nn.functional.cross_entropy(logits, target, weight)
 

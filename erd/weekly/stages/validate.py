@@ -4,12 +4,19 @@ Both are asked about images that neither was trained on. Where the new one is wo
 until it has more images, other answers until they were corrected. Then the classifier is trained without it, so that a
 refused one scores nothing, and what it could not learn stays novel and is flagged. With no review since, as with no
 earlier classifier, there is nothing to refuse, and this stage only tells what was learned (learned.json).
+
+Each training has its luck. An earlier classifier that had much would refuse all answers for ever, so what is new is
+blamed only where a classifier that is trained now without it, with other random numbers, would do better too.
 """
 
 import logging
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pandas as pd
+import torch
 from scipy.stats import binom
 
 from erd.data import collect, library, packed
@@ -19,7 +26,7 @@ from erd.runs.folder import RunDir
 from erd.runs.results import ClassAccuracy, OfClass, Refused
 from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
-from erd.training.members import classes_of
+from erd.training.members import classes_of, save_net
 from erd.weekly import class_accuracy, sealed
 from erd.weekly.stages import encode, ingest, pretrain
 from erd.weekly.stages.base import Stage, one
@@ -71,7 +78,7 @@ def _refused(settings: Settings, run: RunDir, other: RunDir, found: ClassAccurac
     fresh = [row for row in found.classes if row.name not in before]
     names = [row.name for row in fresh if row.now is None or row.now < LEARNED]
     fell = _fell(settings, run, other, found)
-    if not names and not fell:
+    if not names and not (fell and _is_to_blame(settings, run, other)):
         return []
     names = names or [row.name for row in fresh]
     known = library.read(collect.library_of(settings)).table
@@ -93,15 +100,28 @@ def _one(what: str, found: ClassAccuracy, rows: pd.DataFrame, fell: list[OfClass
     )
 
 
-def _fell(settings: Settings, run: RunDir, other: RunDir | None, found: ClassAccuracy) -> list[OfClass]:
+def _is_to_blame(settings: Settings, run: RunDir, other: RunDir) -> bool:
+    """Whether the classifier is also worse than one that is trained now, without what was labelled since `other`."""
+    with TemporaryDirectory() as place:
+        net = Path(place, "without.safetensors")
+        labeled, known = packed.read(run.seen(run.labeled, settings)), packed.table(other.labeled)["id"]
+        earlier = torch.from_numpy(np.flatnonzero(packed.table(run.labeled)["id"].isin(known)))
+        fitted = pretrain.train(settings, labeled.only(earlier), "without what is new")
+        save_net(net, *fitted, {"classes": labeled.facts["classes"]})
+        return bool(_fell(settings, run, other, class_accuracy.side_by_side(settings, run, other, net=net), net))
+
+
+def _fell(
+    settings: Settings, run: RunDir, other: RunDir | None, found: ClassAccuracy, net: Path | None = None
+) -> list[OfClass]:
     """Where it is worse than the one before by more than chance, the worst first: a class that both know, or all images
-    together as the gate of the registry has them.
+    together as the gate of the registry has them. `net` stands in for the one before.
 
     A class is judged by images that were labelled before: where answers are wrong, so are those it would be judged by.
     """
     if other is None or found.before is None:
         return []
-    same = class_accuracy.side_by_side(settings, run, other, labelled_before=True).classes
+    same = class_accuracy.side_by_side(settings, run, other, labelled_before=True, net=net).classes
     known = [row for row in same if row.images and row.before is not None]
     fell = [row for row in known if _worse(row, FELL, BY_CHANCE / len(known))]
     everything = OfClass("the classifier", found.images, found.accuracy, found.accuracy_before,
