@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -88,15 +89,46 @@ def opened(path: Path, side: int) -> Opened:
     with _reasons():
         check_file(path)
         with path.open("rb") as stream:
-            return _opened(stream, side, path.suffix.lower() in DICOM)
+            return _opened(stream, side, path)
 
 
-def _opened(stream: io.BufferedReader | io.BytesIO, side: int, is_dicom: bool = False) -> Opened:
+def greys(path: Path) -> Image.Image | None:
+    """A grey image of more than 8 bits with all its greys, mode F: 0 and 1 are what `opened` shows black and white, and
+    there may be more beyond. None for other images; ValueError like `decode`."""
+    with _reasons():
+        check_file(path)
+        with path.open("rb") as stream:
+            if _is_dicom(stream, path):
+                return _dicom_reader().greys(stream)
+            image = Image.open(stream, formats=FORMATS)
+            check_size(*image.size)
+            if not image.mode.startswith("I"):
+                return None
+            ImageOps.exif_transpose(image, in_place=True)
+            return Image.fromarray(np.asarray(image, np.float32) / 65535)
+
+
+def has_greys(path: Path) -> bool:
+    """Whether `greys` finds any, from the head of the file; not where it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            if _is_dicom(stream, path):
+                return _dicom_reader().has_greys(stream)
+            return Image.open(stream, formats=FORMATS).mode.startswith("I")
+    except Exception:  # decoders raise all sorts on damaged files, and the picture itself will say so
+        return False
+
+
+def _is_dicom(stream: BinaryIO, path: Path | None = None) -> bool:
     head = stream.read(132)
     stream.seek(0)
+    return head[128:] == b"DICM" or (path is not None and path.suffix.lower() in DICOM)
+
+
+def _opened(stream: io.BufferedReader | io.BytesIO, side: int, path: Path | None = None) -> Opened:
     patient, acquired = NOBODY, ""
-    if head[128:] == b"DICM" or is_dicom:
-        image, patient, acquired = _dicom(stream)
+    if _is_dicom(stream, path):
+        image, patient, acquired = _dicom_reader().read(stream)
     else:
         image = _picture(stream, side)
     image.load()
@@ -175,9 +207,9 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return image.convert("RGBA").convert("RGB") if image.mode in ("P", "PA") else image.convert("RGB")
 
 
-def _dicom(stream: BinaryIO) -> tuple[Image.Image, Patient, str]:
+def _dicom_reader() -> ModuleType:
     try:
         from erd.data import dicom  # slow, and pydicom need not be installed
     except ModuleNotFoundError:
         raise Unfit("a DICOM file: install erd[dicom] to read it") from None
-    return dicom.read(stream)
+    return dicom

@@ -34,6 +34,35 @@ def read(stream: BinaryIO) -> tuple[Image.Image, Patient, str]:
         raise _damaged(error, patient) from None
 
 
+def has_greys(stream: BinaryIO) -> bool:
+    """Whether it is a grey picture of more than 8 bits whose greys are a straight line."""
+    header = _parse(stream, pixels=False)
+    stream.seek(0)
+    curved = any(header.get(table) for table in ("VOILUTSequence", "ModalityLUTSequence"))
+    straight = str(header.get("VOILUTFunction") or "LINEAR") in ("LINEAR", "LINEAR_EXACT")
+    return _is_grey(header) and int(header.BitsStored) > 8 and straight and not curved
+
+
+def greys(stream: BinaryIO) -> Image.Image | None:
+    """All of them, as `erd.data.decode.greys` has it."""
+    if not has_greys(stream):
+        return None
+    header = _parse(stream, pixels=False)
+    check_size(int(header.Columns), int(header.Rows))
+    stream.seek(0)
+    data = _parse(stream, pixels=True)
+    values = np.asarray(apply_modality_lut(pixel_array(data), data), np.float32)
+    low, high = _range(data)
+    if data.get("WindowCenter") is not None and data.get("WindowWidth"):  # the first is the one the scanner prefers
+        centre, width = (float(np.atleast_1d(data.get(name))[0]) for name in ("WindowCenter", "WindowWidth"))
+        exact = str(data.get("VOILUTFunction")) == "LINEAR_EXACT"
+        half = max(width if exact else width - 1, 1) / 2
+        middle = centre if exact else centre - 0.5
+        low, high = middle - half, middle + half
+    shown = (values - low) / (high - low)
+    return Image.fromarray(1 - shown if data.PhotometricInterpretation == "MONOCHROME1" else shown)
+
+
 def _image(header: Dataset, stream: BinaryIO) -> Image.Image:
     if "Rows" not in header or "Columns" not in header:
         raise Unfit("a DICOM file without an image")
@@ -83,11 +112,15 @@ def _eight_bit(data: Dataset) -> np.ndarray:
         return (values >> 8).astype(np.uint8) if values.dtype == np.uint16 else values
     if values.ndim == 3:
         return _scaled(values, 0, 2 ** int(data.BitsStored) - 1)
-    if kind not in ("MONOCHROME1", "MONOCHROME2"):
+    if not _is_grey(data):
         raise Unfit(f"a DICOM file with pixels of kind {kind}, which is not read")
     low, high = _range(data)
     pixels = _scaled(apply_voi_lut(apply_modality_lut(values, data), data), low, high)
     return 255 - pixels if kind == "MONOCHROME1" else pixels
+
+
+def _is_grey(data: Dataset) -> bool:
+    return data.PhotometricInterpretation in ("MONOCHROME1", "MONOCHROME2")
 
 
 def _range(data: Dataset) -> tuple[float, float]:

@@ -195,6 +195,18 @@ def make(
         _check(row < len(ids))
         return _picture(pictures.large(row))
 
+    @app.get("/api/greys/{row:int}")
+    def greys(row: int) -> dict[str, bool]:
+        _check(row < len(ids))
+        return {"more": pictures.has_greys(row)}
+
+    @app.get("/image/{row:int}/window.png")
+    def window(
+        row: int, centre: Annotated[float, Query(ge=-2, le=3)], width: Annotated[float, Query(ge=0.001, le=8)]
+    ) -> Response:
+        _check(row < len(ids))
+        return _picture(pictures.window(row, centre, width))
+
     @app.get("/image/{row:int}/original.png")
     def original(row: int) -> Response:
         _check(row < len(ids))

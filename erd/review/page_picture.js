@@ -55,8 +55,10 @@ function shade(across, down) {         // contrast by moving across, brightness 
   grey.centre = even(clamp(grey.centre + down, -0.5, 1.5));
 }
 
+const isShaded = () => grey.centre !== 0.5 || grey.width !== 1;
+
 function renderLens() {
-  const pair = $("pair"), changed = grey.centre !== 0.5 || grey.width !== 1;
+  const pair = $("pair"), changed = isShaded();
   pair.style.setProperty("--zoom", lens.zoom);
   pair.style.setProperty("--x", `${lens.x}px`);
   pair.style.setProperty("--y", `${lens.y}px`);
@@ -70,6 +72,33 @@ function renderLens() {
   $("whole").disabled = lens.zoom === 1 && !changed;
   $("greys").textContent = changed ? `Brightness ${Math.round(100 * (0.5 - grey.centre))}, contrast ${Math.round(100 / grey.width)}%` :
     "Brightness";
+  develop();
+}
+
+// A file may have more greys than a screen. Once the hand rests, the server makes the picture anew from all of them.
+const deep = new Map();                // by row: whether it has
+let resting = 0;
+
+function develop() {
+  const image = $("large"), item = single() ? here() : undefined;
+  const wanted = item && isShaded() ? `${picture(item.row, "window")}&centre=${grey.centre}&width=${grey.width}` : "";
+  if (wanted === image.dataset.wanted) return;
+  image.dataset.wanted = wanted;
+  clearTimeout(resting);
+  if (image.classList.contains("developed") && item) image.src = picture(item.row, "large");
+  image.classList.remove("developed");
+  if (wanted) resting = setTimeout(() => fromAllGreys(image, item.row, wanted).catch(() => {}), 150);   // else as the browser shades it
+}
+
+async function fromAllGreys(image, row, wanted) {
+  if (!deep.has(row)) deep.set(row, (await ask(`/api/greys/${row}`)).more);
+  if (!deep.get(row)) return;
+  const made = new Image();
+  made.src = wanted;
+  await made.decode();
+  if (image.dataset.wanted !== wanted) return;     // it has changed meanwhile
+  image.src = wanted;
+  image.classList.add("developed");
 }
 
 function resetLens() {

@@ -10,9 +10,8 @@ import torch
 from PIL import Image
 
 from erd.base.errors import UserError
-from erd.data import packed
+from erd.data import decode, packed
 from erd.data.arrays import as_labeled
-from erd.data.decode import decode, opened
 from erd.data.inbox import original
 from erd.review.queue import Queue
 
@@ -47,29 +46,49 @@ class Pictures:
         with _decoding:
             return _png(self._original(row, side) or _image(self.batch[row].numpy()))
 
+    def has_greys(self, row: int) -> bool:
+        """Whether the file has more than the 256 greys of a screen."""
+        return (file := self._file(row)) is not None and decode.has_greys(file)
+
+    def window(self, row: int, centre: float, width: float) -> bytes:
+        """Of all the greys the file has, those from centre ± width / 2 spread from black to white."""
+        with _decoding:
+            found: Image.Image | None = None
+            with suppress(OSError, ValueError, RuntimeError):  # gone since, damaged
+                found = None if (file := self._file(row)) is None else decode.greys(file)
+            if found is None:
+                return _png(_image(self.batch[row].numpy()))
+            found.thumbnail((LARGE, LARGE), Image.Resampling.BILINEAR)  # no sharper: greys beyond white would ring
+            shown = (np.asarray(found) - (centre - width / 2)) / width
+            return _png(Image.fromarray(np.rint(255 * shown.clip(0, 1)).astype(np.uint8)))
+
     def original(self, row: int) -> bytes:
         """With all the pixels the file has."""
         return self.large(row, WHOLE)
 
     def _original(self, row: int, side: int) -> Image.Image | None:
-        """The file in the inbox, if it is there, and still the one that was scored: an inbox may be filled anew under
-        the same names."""
-        if self.inbox is None:
-            return None
-        file = original(self.inbox, self.files[row], self.sha256[row])
-        if file is None:
+        if (file := self._file(row)) is None:
             return None
         try:
-            scored = self.batch[row].squeeze().numpy()
-            if not self.sha256[row]:  # then its pixels tell
-                now = as_labeled(decode(file, len(scored)).pixels[None], scored.ndim == 3)[0]
-                if not np.array_equal(now, scored):
-                    return None
-            image = opened(file, side).image
+            image = decode.opened(file, side).image
         except (OSError, ValueError, RuntimeError):  # gone since, damaged
             return None
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
         return image
+
+    def _file(self, row: int) -> Path | None:
+        """In the inbox, if it is there, and still the one that was scored: an inbox may be filled anew under the same
+        names."""
+        if self.inbox is None:
+            return None
+        file = original(self.inbox, self.files[row], self.sha256[row])
+        if file is None or self.sha256[row]:
+            return file
+        scored = self.batch[row].squeeze().numpy()  # then its pixels tell
+        with suppress(OSError, ValueError, RuntimeError):
+            now = as_labeled(decode.decode(file, len(scored)).pixels[None], scored.ndim == 3)[0]
+            return file if np.array_equal(now, scored) else None
+        return None
 
 
 def _image(pixels: np.ndarray) -> Image.Image:

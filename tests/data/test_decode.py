@@ -7,7 +7,7 @@ import pytest
 from files_to_read import save
 from PIL import Image
 
-from erd.data.decode import decode
+from erd.data.decode import decode, greys, has_greys, opened
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "jpeg", "bmp", "tif", "tiff", "webp", "gif"])
@@ -26,6 +26,23 @@ def test_sixteen_bits_scale_by_the_full_range(tmp_path: Path) -> None:
         assert (pixels[0] == 0).all()
         assert (pixels[-1] == 100).all()  # by its own range it would be 255
     assert (decode(save(tmp_path / "white.png", np.full((16, 16), 65_535, np.uint16)), 16).pixels == 255).all()
+
+
+def test_all_greys_are_those_that_are_shown_and_more(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 65_536, (20, 30)).astype(np.uint16)
+    for suffix in ("png", "tif"):
+        file = save(tmp_path / f"a.{suffix}", values)
+        assert has_greys(file)
+        all_of_them, shown = greys(file), np.asarray(opened(file, 30).image)
+        assert all_of_them is not None
+        assert np.array_equal(np.rint(255 * np.asarray(all_of_them)), shown)
+        assert len(np.unique(np.asarray(all_of_them))) > 500
+    for plain in (np.zeros((16, 16), np.uint8), np.zeros((16, 16, 3), np.uint8)):
+        file = save(tmp_path / "plain.png", plain)
+        assert greys(file) is None
+        assert not has_greys(file)
+    (tmp_path / "none.png").write_text("no image")
+    assert not has_greys(tmp_path / "none.png")
 
 
 def test_modes_of_pillow(tmp_path: Path) -> None:

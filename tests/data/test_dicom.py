@@ -3,13 +3,14 @@
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from files_to_read import SECRET, dicom, grey, halves, same, save
 
 from erd.base.errors import RunError
-from erd.data.decode import decode
+from erd.data.decode import decode, greys, has_greys, opened
 from erd.data.reading import take
 
 
@@ -61,6 +62,34 @@ def test_dicom_voi_table(tmp_path: Path) -> None:
     table.LUTData = (4095 - np.arange(4096)).astype("<u2").tobytes()
     file = dicom(tmp_path / "a.dcm", halves(0, 4095), VOILUTSequence=[table])
     assert ends(file) == (255, 0)
+
+
+LUNG = {"RescaleSlope": 1, "RescaleIntercept": -1024, "WindowCenter": -600, "WindowWidth": 600}
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [{}, {"PhotometricInterpretation": "MONOCHROME1"}, LUNG, LUNG | {"VOILUTFunction": "LINEAR_EXACT"},
+     LUNG | {"WindowCenter": [-600, 40], "WindowWidth": [600, 400], "PhotometricInterpretation": "MONOCHROME1"}],
+    ids=["plain", "inverted", "window", "exact", "two windows, inverted"],
+)  # fmt: skip
+def test_all_greys_of_a_scan_are_those_that_are_shown_and_more(tmp_path: Path, elements: dict[str, Any]) -> None:
+    values = np.random.default_rng(0).integers(0, 4096, (32, 32)).astype(np.uint16)
+    file = dicom(tmp_path / "a.dcm", values, **elements)
+    found, shown = greys(file), np.asarray(opened(file, 32).image, int)
+    assert found is not None
+    assert has_greys(file)
+    assert np.abs(np.rint(255 * np.asarray(found).clip(0, 1)) - shown).max() <= 1
+    if "WindowWidth" in elements:
+        assert np.ptp(np.asarray(found)) > 2, "bone, which the window of lungs shows white like all above it"
+
+
+def test_of_other_scans_there_are_no_more_greys_than_shown(tmp_path: Path) -> None:
+    eight, broken = dicom(tmp_path / "a.dcm", halves(10, 200, np.uint8)), tmp_path / "b.dcm"
+    broken.write_bytes(eight.read_bytes()[:200])
+    curved = dicom(tmp_path / "c.dcm", halves(0, 4095), **LUNG, VOILUTFunction="SIGMOID")
+    assert [has_greys(file) for file in (eight, broken, curved)] == [False, False, False]
+    assert greys(curved) is None
 
 
 def test_dicom_in_colour(tmp_path: Path) -> None:

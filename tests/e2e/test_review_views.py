@@ -10,6 +10,7 @@ from pathlib import Path
 import batches_to_review
 import browsers
 import numpy as np
+import pandas as pd
 import pytest
 from batches_to_review import given, ids
 from PIL import Image
@@ -219,6 +220,37 @@ def test_brightness_and_contrast_are_set_by_keys_and_by_dragging(alone: RunDir, 
     page.mouse.up()
     expect(page.locator("#greys")).to_have_text(re.compile(r"Brightness \d+, contrast 100%"))
     assert page.locator("#pair").evaluate("pair => pair.classList.contains('shaded')")
+
+
+def test_of_a_scan_with_more_greys_than_a_screen_all_are_used(alone: RunDir, serve: Serve, visit: Open) -> None:
+    first = batches_to_review.most_novel(alone)[0]
+    file = alone.root.parents[1] / "inbox" / pd.read_parquet(alone.scores)["id"][first]
+    fine = 257 * np.asarray(Image.open(file), np.uint16)
+    fine[16:, :4] += 100  # the edge is black, and this is less than one of 256 greys
+    Image.fromarray(fine).save(file)
+    page = visit(serve(alone))
+    large = page.locator("#large")
+    for _ in range(10):
+        page.keyboard.press(".")
+    for _ in range(20):
+        page.keyboard.press(">")
+    expect(large).to_have_class("developed")
+    edge = large.evaluate("""async (image) => {
+        await image.decode();
+        const pen = new OffscreenCanvas(32, 32).getContext("2d");
+        pen.drawImage(image, 0, 0, 32, 32);
+        return [8, 24].map((y) => pen.getImageData(1, y, 1, 1).data[0]);
+    }""")
+    assert edge[0] == pytest.approx(127, abs=2)
+    assert edge[1] - edge[0] == pytest.approx(255 * 100 / 65535 / 0.02, abs=2)
+    page.keyboard.press("Escape")
+    expect(large).to_have_attribute("src", re.compile(r"/large\.png"))
+    expect(large).not_to_have_class("developed")
+    page.keyboard.press(".")
+    page.keyboard.press("ArrowRight")  # one of 256 greys, which the browser shades
+    expect(page.locator("#place")).to_have_text("2 of 20")
+    page.wait_for_timeout(400)
+    expect(large).to_have_attribute("src", re.compile(r"/large\.png"))
 
 
 def test_the_nearest_known_images_are_shown_side_by_side(alone: RunDir, serve: Serve, visit: Open) -> None:

@@ -23,6 +23,12 @@ NOWHERE = f"http://erd:{SECRET}@127.0.0.1:9"
 SMALL = ("finetune.members=2", "pretrain.epochs=2", "finetune.epochs=2")
 
 
+@pytest.fixture(autouse=True)
+def _nobody_asks_after_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, "")
+
+
 def with_secret(*roots: Path) -> list[str]:
     """Files that hold it, in whatever form they have."""
     found = (path for root in roots for path in root.rglob("*") if path.is_file())
@@ -52,8 +58,7 @@ def test_a_tracking_server_that_is_away_is_named_without_its_password(
 
 def test_what_mlflow_raises_holds_no_password_and_still_says_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that shows a whole traceback shows its errors."""
-    for name, value in {"URI": f"http://erd:{SECRET}%40@127.0.0.1:9", "USERNAME": "", "PASSWORD": ""}.items():
-        monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://erd:{SECRET}%40@127.0.0.1:9")
     with pytest.raises(Exception, match=r"127\.0\.0\.1") as told:
         mlflow_client.connect().search_experiments()
     assert SECRET not in "".join(traceback.format_exception(told.value))

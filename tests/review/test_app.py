@@ -261,6 +261,17 @@ def test_the_large_picture_has_a_size_for_a_screen_and_the_original_all_its_pixe
     assert pixels(again, "/image/0/original.png").shape == (1600, 1600)
 
 
+@pytest.mark.parametrize(
+    "window", ["centre=nan&width=1", "centre=0.5&width=0", "centre=1e99&width=1", "centre=0.5", ""]
+)
+def test_a_window_that_is_none_is_refused(page: TestClient, window: str) -> None:
+    refused = page.get(f"/image/0/window.png?{window}")
+    assert refused.status_code == 422
+    assert len(refused.text) < 200
+    assert page.get("/image/9999/window.png?centre=0.5&width=1").status_code == 404
+    assert pixels(page, "/image/0/window.png?centre=0.5&width=1").shape == (8, 8), "of 8 bits there are no more greys"
+
+
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/passwd", "a/../../secret.png", "x\0y"])
 def test_an_id_that_leads_out_of_the_inbox_shows_no_file(run: RunDir, tmp_path: Path, name: str) -> None:
     secret = tmp_path / "secret.png"
