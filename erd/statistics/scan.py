@@ -12,7 +12,7 @@ an odd known one.
 Images are exchanged within the class whose centre they are nearest to. So a week in which known classes come in other
 proportions than in C is compared with random weeks of the same proportions, and does not ring for that, as far as
 classes are told apart. Images of one group, such as a patient, are exchanged together: they are alike, and are no new
-class.
+class. Groups are exchanged for groups of about as many images, so that random batches have as many as the real one.
 
 Few exchanges tell that there is nothing: after ENOUGH random batches as strong as the real one no more are drawn, and
 ENOUGH / drawn is a valid p-value too (Besag & Clifford 1991).
@@ -144,9 +144,10 @@ def _strengths(
     if len(parts[0]) <= candidates.FROM or not len(parts[1]):
         yield from itertools.repeat(0.0)
     pool = _Pool.of(torch.cat(parts), Known(known.train.float(), known.centres))
-    # A unit is of the class of most of its images.
+    # A unit is of the class of most of its images, and of one, two or three, four to seven, … images.
     nearest = (pool.seen @ known.centres.T).argmax(1).numpy()
-    taken_for = np.array([np.bincount(nearest[unit]).argmax() for unit in units])
+    kinds = [(np.bincount(nearest[unit]).argmax(), len(unit).bit_length()) for unit in units]
+    taken_for = np.unique(np.array(kinds), axis=0, return_inverse=True)[1].reshape(-1)
     strata = [np.flatnonzero(taken_for == name) for name in np.unique(taken_for)]
     counts = [int((stratum < in_batch).sum()) for stratum in strata]
     yield pool.strength(torch.arange(len(parts[0])))

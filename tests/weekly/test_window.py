@@ -16,7 +16,7 @@ from erd.runs import alarm_ledger
 from erd.runs.folder import RunDir
 from erd.runs.results import Decided, Sensitivity
 from erd.weekly import sensitivity
-from erd.weekly.stages.finetune import folds_of, learned_without
+from erd.weekly.stages.finetune import folds_of, learned_without, older_groups
 
 
 @pytest.fixture
@@ -74,6 +74,24 @@ def test_images_that_were_labelled_since_are_not_remembered(workspace: Path) -> 
     library.take_in(Path("labeled"), None)
     second, _ = week("W2")
     assert remembered(second) == (["W1"], 15)
+
+
+def test_files_of_two_weeks_that_bear_the_same_name_are_two_images_and_patients_come_again(workspace: Path) -> None:
+    """As one group they would be exchanged together, and random batches would be smaller than the real one."""
+    for name in ("W1", "W2", "W3"):
+        for number, file in enumerate(sorted((workspace / "inbox" / name).iterdir())):
+            file.rename(file.with_name(f"{number:02}.png"))
+    first, _ = week("W1")
+    table = packed.table(first.batch)
+    ada = table["id"].isin(["03.png", "07.png"])
+    files.save_table(packed.manifest(first.batch), table.assign(group=table["group"].mask(ada, "Ada")))
+    week("W2")
+    third, _ = week("W3")
+    whose = older_groups(third)
+    assert len(whose) == 40
+    assert len(set(whose)) == 39
+    assert whose.count("Ada") == 2
+    assert not set(whose) & set(packed.table(third.batch)["group"])
 
 
 def test_all_images_of_a_patient_are_scored_by_what_learned_none_of_them() -> None:

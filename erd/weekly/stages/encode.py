@@ -120,7 +120,9 @@ def _remember(earlier: Sequence[RunDir], run: RunDir) -> None:
     found: list[Tensor] = []
     groups: list[str] = []
     for other in earlier:
-        whose = packed.table(other.batch)["group"].tolist()
+        table = packed.table(other.batch)
+        # A patient may come again; an image that belongs to nobody is its own group, and others may have its name.
+        whose = table["group"].mask(table["group"] == table["id"], other.batch_name + "/" + table["id"]).tolist()
         rows = packed.read(other.features_of(other.batch)).images.flatten(1)
         new = [number for number, row in enumerate(rows.numpy()) if row.tobytes() not in seen]
         seen |= {rows[number].numpy().tobytes() for number in new}
