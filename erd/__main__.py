@@ -1,7 +1,5 @@
 """`python -m erd` is `erd`."""
 
-import sys
+from erd.cli import command
 
-from erd.cli import main
-
-sys.exit(main())
+command()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil  # type: ignore[import-untyped]
 import safetensors
 import safetensors.torch
 from torch import Tensor
@@ -49,6 +50,15 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             draft.unlink()
+
+
+def drop_drafts(folder: Path) -> None:
+    """Remove what writers left that were killed while they wrote."""
+    for draft in folder.rglob(".*.part"):
+        number = draft.name.split(".")[-2]
+        if number.isdecimal() and not psutil.pid_exists(int(number)):
+            with suppress(OSError):
+                draft.unlink()
 
 
 def save_json(path: Path, value: Any) -> None:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from erd.base import files
 from erd.base.errors import RunError
 
 
@@ -51,7 +52,8 @@ def is_held(path: Path) -> bool:
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a run's folder; one that is still empty at the end (nothing was written) goes away again."""
+    """Hold a run's folder. Half files of processes that were killed go, before and after; and so does the folder where
+    nothing was written to it."""
     try:
         handle = _take(folder)
     except Busy as busy:
@@ -60,8 +62,10 @@ def alone_in(folder: Path) -> Iterator[None]:
         why = os.strerror(error.errno or 0).lower()
         raise RunError(f"cannot write to {folder}: {why}; check path and rights") from error
     try:
+        files.drop_drafts(folder)
         yield
     finally:
+        files.drop_drafts(folder)
         with contextlib.suppress(OSError):
             folder.rmdir()
             folder.parent.rmdir()

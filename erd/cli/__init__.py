@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,16 @@ NO_MEMORY = (
     "(run.workers) take less"
 )
 log = logging.getLogger("erd")
+
+
+def command() -> None:
+    """`erd` itself: the whole of a process."""
+    # Where a run has to end hard, Python's own tracker clears up after its pools; that need not be the last word.
+    quiet = [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker"]
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, quiet))
+    code = main()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # all is done or said, and it is ending
+    sys.exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

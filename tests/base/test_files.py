@@ -263,6 +263,21 @@ def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
         assert (tmp_path / "week").is_dir()
 
 
+def test_a_killed_writers_half_file_goes_and_a_living_ones_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "week"
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    dead, living = (folder / "members" / f".3.safetensors.{pid}.part" for pid in (gone.pid, os.getpid()))
+    for draft in (dead, living):
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(b"half")
+    with alone_in(folder):
+        assert not dead.exists()
+        dead.write_bytes(b"half")  # by a worker that was killed while this run went on
+    assert not dead.exists()
+    assert living.exists()
+
+
 def test_a_folder_nothing_was_written_to_goes_away_again(tmp_path: Path) -> None:
     neighbour = tmp_path / "neighbour"
     neighbour.mkdir()
