@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 AGAIN = "run the same command again to go on where it was"
-GRACE = 20.0  # seconds to tell MLflow and Prefect
+GRACE = 30.0  # seconds to tell MLflow and Prefect
+_asked = threading.Event()  # to stop, in the block
 
 
 class Stopped(KeyboardInterrupt):
@@ -28,15 +29,19 @@ def terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    _asked.clear()
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+        if _asked.is_set():  # and it was raised where a library took it for an error of its own
+            raise Stopped
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def stop(number: int = signal.SIGTERM, frame: FrameType | None = None) -> None:
     """What SIGTERM does; libraries that take the signal for themselves are given this instead."""
+    _asked.set()
     end_within(GRACE, f"stopped by {signal.Signals(number).name}; {AGAIN}")
     raise Stopped(f"stopped by {signal.Signals(number).name}")
 

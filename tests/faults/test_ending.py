@@ -2,6 +2,8 @@
 
 import random
 import signal
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +19,7 @@ from erd.runs.folder import RunDir
 RUN = RunDir(Path("runs/digits-near"))
 COMMAND = ["--set", "pretrain.epochs=3", "--set", "finetune.epochs=20", "--set", "finetune.members=2"]
 MARKS = ("data/ingest.json", "", "stages/pretrain.json", "stages/finetune-*.json", "stages/score.json", "report.html")
-SOON = 45.0  # seconds, on a busy machine
+SOON = 60.0  # seconds, on a busy machine
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=[] if n == 0 else pytest.mark.faults) for n in range(6)])
@@ -36,6 +38,17 @@ def test_a_terminated_run_ends_soon_with_a_sentence_and_is_closed(seed: int, tmp
     record = mlflow_record.read(RunDir(tmp_path / "workspace" / RUN.root))
     if record is not None:
         assert record.status != "RUNNING"
+
+
+def test_a_stop_that_a_library_took_for_its_own_error_is_one_all_the_same() -> None:
+    code = (
+        "import os, signal\nfrom erd.base import endings\n"
+        "def work():\n    try: os.kill(os.getpid(), signal.SIGTERM)\n    except BaseException: pass\n"
+        "try:\n    with endings.terminable(): work()\nexcept endings.Stopped: raise SystemExit(1)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "erd: stopped by SIGTERM; run the same command again to go on where it was\n"
 
 
 def test_a_clock_that_is_set_back_gives_no_run_that_ends_before_it_starts(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from chains import do
 from PIL import Image
+from scipy.stats import ks_2samp
 
 from erd.base import files
 from erd.base.errors import UserError
@@ -17,6 +18,7 @@ from erd.data.feature_store import hashes_of
 from erd.nets import encoders
 from erd.runs import configure
 from erd.runs.folder import RunDir
+from erd.runs.results import Decided
 from erd.settings import schema
 from erd.settings.schema import Settings
 from erd.weekly.stages import encode
@@ -351,3 +353,22 @@ def test_weights_of_another_net_are_one_sentence(workspace: Path, runner: str) -
     with pytest.raises(UserError, match=sentence):
         encoded("W1", "model.weights=foreign.pth", f"run.runner={runner}", "run.workers=1")
     assert not stored()
+
+
+def test_validation_images_are_not_taken_for_another_kind_than_those_the_batch_is_compared_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are random images of one pool, and the directions of comparison are found from both."""
+    for name in ("bricks", "grass", "sky"):
+        fill(tmp_path / "labeled" / name, {name: 130}, 0)
+    fill(tmp_path / "inbox" / "W1", {"bricks": 10, "grass": 10, "sky": 10}, 200)
+    monkeypatch.chdir(tmp_path)
+    library.take_in(Path("labeled"), None)
+    settings = own("W1")
+    run = RunDir.of(settings)
+    do(settings, run, "ingest", "encode", "pretrain", "finetune", "score")
+    drawn = {part: files.load_table(path) for part, path in
+             {"val": run.validation_scores, "calibration": run.clean_scores}.items()}  # fmt: skip
+    assert len(drawn["val"]) > 30
+    assert ks_2samp(drawn["val"]["candidates"], drawn["calibration"]["candidates"]).pvalue > 0.01
+    assert not [said for said in Decided.read(run).warnings if "not of one kind" in said]

@@ -89,6 +89,8 @@ def gather(settings: Settings, run: RunDir) -> Done:
             return
         store = store_of(settings, run)
         for path in sets_of(run):
+            packed.table(path)  # a set that is damaged is told before anything is replaced
+        for path in sets_of(run):
             packed.pack_features(run.features_of(path), store.take(hashes_of(packed.read(path).rows())), path)
         _remember(earlier, run)
         width = packed.read(run.features_of(run.labeled)).images.shape[-1]

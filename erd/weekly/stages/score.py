@@ -87,8 +87,10 @@ def score(settings: Settings, run: RunDir) -> Done:
 
         @functools.cache
         def space() -> Space:
-            """All images that are compared are looked at alike, hidden or not, in whatever fold."""
-            others = [_features(run, run.batch), _features(run, run.labeled, with_batch)]
+            """All images that are compared are looked at alike, hidden or not, in whatever fold: V too, or it would
+            seem to be of another kind than C."""
+            compared = dict.fromkeys((with_batch, "val"))
+            others = [_features(run, run.batch), *(_features(run, run.labeled, part) for part in compared)]
             if older is not None:
                 others.append(_features(run, run.older))
             with devices.threads(settings.pretrain.threads):
