@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import psutil  # type: ignore[import-untyped]
 import safetensors
 import safetensors.torch
 from torch import Tensor
@@ -56,9 +55,19 @@ def drop_drafts(folder: Path) -> None:
     """Remove what writers left that were killed while they wrote."""
     for draft in folder.rglob(".*.part"):
         number = draft.name.split(".")[-2]
-        if number.isdecimal() and not psutil.pid_exists(int(number)):
+        if number.isdecimal() and not _lives(int(number)):
             with suppress(OSError):
                 draft.unlink()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except PermissionError:  # another user's
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 def save_json(path: Path, value: Any) -> None:
