@@ -169,6 +169,8 @@ def nothing(place: Path) -> None:
         (overwrite(RUN / "learned.json", "3"), ("history",), 0, "learned.json is passed over"),
         (overwrite(f"runs/{FRESH}/pretrained.history.json", "[{}]"),
          ("decide", "--batch", FRESH, "--set", "detect.fdr=0.2"), 1, "pretrained.history.json cannot be read"),
+        (without("part", f"runs/{FRESH}/data/labeled.parquet"),
+         ("decide", "--batch", FRESH, "--set", "detect.fdr=0.2"), 1, "no column part"),
         (nothing, ("review", "--batch", REVIEWED, "--port", "99999"), 2, "a port is a number from 0 to 65535"),
         (nothing, (*STAGE, "--set", "data.image_size=1000000"), 2, "should be less than or equal to 4096"),
         (nothing, (*STAGE, "--set", f"pretrain.batch_size={10**30}"), 2, "should be less than or equal to"),

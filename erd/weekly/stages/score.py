@@ -272,7 +272,7 @@ def _scored(
 ) -> pd.DataFrame:
     """One row an image of a packed set, or of a part of it. The first net is the classifier, the others are members."""
     columns = _columns(run.seen(images, settings), part, nets, settings, Ingested.read(run).classes)
-    manifest = packed.table(images)  # now that the images are no longer mapped
+    manifest = packed.table(images, *(["part"] if part else []))  # now that the images are no longer mapped
     if part:
         manifest = manifest[manifest["part"] == part].reset_index(drop=True)
     table = {"id": manifest["id"]} | columns
