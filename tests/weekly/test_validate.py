@@ -165,3 +165,12 @@ def test_right_answers_are_not_blamed_for_what_the_training_did(digits: Digits) 
     assert len(files.load_table(RunDir.manifest(run.labeled))) == 372, "they are learned"
     assert found.worse
     assert "and no review since explains it" in run.report.read_text()
+
+
+def test_a_damaged_classifier_of_an_earlier_week_stops_no_run(digits: Digits, caplog: pytest.LogCaptureFixture) -> None:
+    before = Path("runs/W1/pretrained.safetensors")
+    before.write_bytes(before.read_bytes()[:100])
+    learn(digits, 0, 3, "digit 0")
+    run, _ = week(digits, "W2", {digit: 10 for digit in range(4)})
+    assert learned(run).before is None
+    assert "the classifier is not compared with that of W1: runs/W1/pretrained.safetensors" in caplog.text

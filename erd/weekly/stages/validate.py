@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 from scipy.stats import binom
 
+from erd.base.errors import UserError
 from erd.data import collect, library, packed
 from erd.data.library import Held
 from erd.reporting import answer_words
@@ -40,8 +41,14 @@ MORE = 2  # times as many images a class takes before it is tried again: with a 
 
 def validate(settings: Settings, run: RunDir) -> Done:
     """Tell what was learned since the batch before; train again without what made the classifier worse."""
-    other = class_accuracy.previous(settings, run)
-    found, refused = class_accuracy.side_by_side(settings, run, other), _refused_before(settings, run)
+    other, refused = class_accuracy.previous(settings, run), _refused_before(settings, run)
+    try:
+        found = class_accuracy.side_by_side(settings, run, other)
+    except UserError as error:  # cleared away meanwhile, or damaged: another batch's files stop no run
+        if other is None:
+            raise
+        log.warning("the classifier is not compared with that of %s: %s", other.batch_name, error)
+        other, found = None, class_accuracy.side_by_side(settings, run, None)
     place, net = collect.library_of(settings), collect.net_of(settings)
     while sealed.own_images(settings) and other is not None and (more := _refused(settings, run, other, found)):
         classes = {one.what: one.needs for one in more if one.needs is not None}
