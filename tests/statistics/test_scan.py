@@ -194,10 +194,10 @@ def test_images_of_one_patient_are_exchanged_together_and_are_no_new_class() -> 
 def test_groups_of_a_batch_may_be_larger_than_those_of_c() -> None:
     """Patients who came again in each of four weeks, and single images in C: a random batch has as many images."""
     p = []
-    for seed in range(60):
+    for seed in range(30):
         there = draw(seed)
         whose = np.arange(BATCH) // 4, np.arange(HELD_OUT)
         p.append(scan.group_test(there.batch, there.held_out, there.known, seed, DRAWS, groups=whose))
         single = np.where(np.arange(BATCH) < BATCH // 2, np.arange(BATCH) // 4, np.arange(BATCH))
         p.append(scan.group_test(there.batch, there.held_out, there.known, seed, DRAWS, (single, whose[1])))
-    assert np.mean(np.array(p) <= 0.1) < 0.1 + 3.5 * math.sqrt(0.09 / 60)
+    assert np.mean(np.array(p) <= 0.1) < 0.1 + 3.5 * math.sqrt(0.09 / 30)
