@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from erd.base import files
@@ -33,7 +34,7 @@ from erd.runs.folder import RunDir
 from erd.runs.results import Decided
 from erd.settings.schema import Settings
 from erd.statistics import metrics
-from erd.statistics.candidates import Space
+from erd.statistics.candidates import Known, Space
 from erd.weekly import chain
 
 SETS = {"mnist": range(10), "fmnist": range(10), "cifar10": range(5, 10), "waste": range(5)}
@@ -147,22 +148,25 @@ def flags_of(name: str, novel: np.ndarray, flagged: np.ndarray) -> dict[str, Any
 
 
 def limit(settings: Settings, run: RunDir, novel: np.ndarray) -> dict[str, Any]:
-    """Told the truth of all other images of the batch: how much nearer is an image to the mean of the novel ones than
-    to that of the nearest known class, in the same directions of the same features? Power is that of the best cut."""
+    """Told the truth of all other images of the batch, in the same directions of the same features. Power is that of
+    the best cut."""
     labeled, batch = (packed.read(run.seen(path, settings)) for path in (run.labeled, run.batch))
     features, labels = labeled.rows("train").every().flatten(1), labeled.labels_of("train")
     space = Space.of(features, labels, [batch.images.flatten(1)])
-    train, seen = space(features).float(), space(batch.images.flatten(1)).float()
-    centres = F.normalize(torch.stack([train[labels == label].mean(0) for label in labels.unique()]))
-    told = torch.from_numpy(novel)
-    total = seen[told].sum(0)
-    own = F.normalize(torch.where(told[:, None], total - seen, total.expand_as(seen)))
-    scores = ((seen * own).sum(1) - (seen @ centres.T).amax(1)).numpy()
+    seen = space(batch.images.flatten(1)).float()
+    scores = told_the_truth(seen, torch.from_numpy(novel), Known.of(space(features), labels).centres)
     found = metrics.first_looks(scores, novel)
     right = np.cumsum(novel[np.argsort(-scores, kind="stable")])
     taken = np.arange(1, len(novel) + 1)
     good = right[(taken - right) <= 0.05 * taken]
     return {"first": found["first"], "p50": found["p50"], "power_5": float(good.max(initial=0) / novel.sum())}
+
+
+def told_the_truth(seen: Tensor, novel: Tensor, centres: Tensor) -> np.ndarray:
+    """How much nearer is an image to the mean of the other novel ones than to that of the nearest known class?"""
+    total = seen[novel].sum(0)
+    own = F.normalize(torch.where(novel[:, None], total - seen, total))
+    return ((seen * own).sum(1) - (seen @ centres.T).amax(1)).numpy()
 
 
 def summary(name: Any, share: Any, rows: pd.DataFrame) -> dict[str, Any]:

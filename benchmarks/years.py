@@ -8,8 +8,8 @@ run; each week is tested alone and with the three before it, as the score stage 
 novelty have a false alarm, with the usual mix of classes and with one class five times as frequent and another a fifth
 as frequent, others every week; and of stories in which a new class is 2% of the batch from week 3 on, how many weeks it
 takes until the alarm rings. The directions of comparison are found once a year, from all of its images; a test ends as
-soon as it cannot ring any more. Nothing is trained. The limit of a story is the same alarm on a score that is told
-which other images of the weeks are novel, in the same directions of the same features.
+soon as it cannot ring any more. Nothing is trained. The limit of a story is the test of ranks, weeks together, on the
+score of rare.py that is told which other images are novel.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+import rare
 import torch
 from scipy.stats import binom
 from torch import Tensor
-from torch.nn import functional as F
 
 from erd.data.sources import load
 from erd.nets import encoders
@@ -144,10 +144,11 @@ def live(job: Job) -> Year:
     space = Space.of(features[train], kinds, [features[held_out], features[np.unique(np.concatenate(weeks))]])
     seen, reference = space(features), space(features[held_out])
     side = Known.of(seen[train], kinds)
-    told = torch.from_numpy(labels == new)
-    centres = F.normalize(torch.stack([seen[train][kinds == kind].mean(0) for kind in kinds.unique()]))
-    limit = next((number for number in range(len(weeks)) if _limit_rings(seen, told, centres, held_out,
-                  _lately(weeks, number), job.seed)), None) if job.kind == "story" else None  # fmt: skip
+    limit = None
+    if job.kind == "story":
+        told, rung = torch.from_numpy(labels == new), range(len(weeks))
+        limit = next((number for number in rung if _limit_rings(seen, told, side, held_out, _lately(weeks, number),
+                      job.seed)), None)  # fmt: skip
     for number, alone in enumerate(weeks):
         if _rings(seen[alone], reference, side, job.seed):
             return Year(job.kind, number, together=False, limit=limit)
@@ -160,21 +161,12 @@ def _lately(weeks: list[np.ndarray], number: int) -> np.ndarray:
     return np.concatenate(weeks[max(0, number - WINDOW + 1) : number + 1])
 
 
-def _limit_rings(
-    seen: Tensor, told: Tensor, centres: Tensor, held_out: np.ndarray, batch: np.ndarray, seed: int
-) -> bool:
-    """How much nearer is an image to the mean of the other novel ones than to the nearest known class?"""
-    new = told[batch]
-    if not new.any():
+def _limit_rings(seen: Tensor, told: Tensor, known: Known, held_out: np.ndarray, batch: np.ndarray, seed: int) -> bool:
+    if not told[batch].any():
         return False
-    total = seen[batch][new].sum(0)
-    of_batch = _nearer(seen[batch], F.normalize(torch.where(new[:, None], total - seen[batch], total)), centres)
-    of_held_out = _nearer(seen[held_out], F.normalize(total, dim=0).expand(len(held_out), -1), centres)
-    return novelty_test.alarm(of_batch, of_held_out, seed) <= LEVEL
-
-
-def _nearer(images: Tensor, novel: Tensor, known: Tensor) -> np.ndarray:
-    return ((images * novel).sum(1) - (images @ known.T).amax(1)).numpy()
+    both = np.concatenate([batch, held_out])
+    scores = rare.told_the_truth(seen[both].float(), told[both], known.centres)  # nothing that is held out is novel
+    return novelty_test.alarm(scores[: len(batch)], scores[len(batch) :], seed) <= LEVEL
 
 
 def _rings(batch: Tensor, reference: Tensor, known: Known, seed: int) -> bool:

@@ -36,8 +36,10 @@ def read(stream: BinaryIO) -> tuple[Image.Image, Patient, str]:
 
 def has_greys(stream: BinaryIO) -> bool:
     """Whether it is a grey picture of more than 8 bits whose greys are a straight line."""
-    header = _parse(stream, pixels=False)
-    stream.seek(0)
+    return _of_greys(_parse(stream, pixels=False))
+
+
+def _of_greys(header: Dataset) -> bool:
     curved = any(header.get(table) for table in ("VOILUTSequence", "ModalityLUTSequence"))
     straight = str(header.get("VOILUTFunction") or "LINEAR") in ("LINEAR", "LINEAR_EXACT")
     return _is_grey(header) and int(header.BitsStored) > 8 and straight and not curved
@@ -45,9 +47,9 @@ def has_greys(stream: BinaryIO) -> bool:
 
 def greys(stream: BinaryIO) -> Image.Image | None:
     """All of them, as `erd.data.decode.greys` has it."""
-    if not has_greys(stream):
-        return None
     header = _parse(stream, pixels=False)
+    if not _of_greys(header):
+        return None
     check_size(int(header.Columns), int(header.Rows))
     stream.seek(0)
     data = _parse(stream, pixels=True)

@@ -29,7 +29,7 @@ HEAVIEST = 10.0  # an image of a rare class weighs at most as much as so many ot
 
 def pretrain(settings: Settings, run: RunDir) -> Done:
     """f̃: train on S, keep the best epoch on V."""
-    weights = None if settings.encoder else nets.weights_file(settings.model.weights)
+    weights = _begins_with(settings)
     seen = run.seen(run.labeled, settings)
     outputs = [run.pretrained, run.history(run.pretrained)]
     chosen = {"seed": settings.seed, "net": settings.model.net, "recipe": settings.pretrain.model_dump(),
@@ -69,7 +69,7 @@ def train(
         mean=mean,
         std=std,
     )
-    weights = None if settings.encoder else nets.weights_file(settings.model.weights)
+    weights = _begins_with(settings)
     if registry.get(settings.model.net or "").pretrained:
         timm_nets.begin_with_pretrained(model, settings.model.net or "", weights, download=settings.data.download)
     elif weights is not None:
@@ -87,6 +87,10 @@ def train(
             on_epoch=on_epoch,
         )
     return model, result
+
+
+def _begins_with(settings: Settings) -> Path | None:
+    return None if settings.encoder else nets.weights_file(settings.model.weights)
 
 
 def _balanced(labels: torch.Tensor, classes: int, device: torch.device) -> Loss:
