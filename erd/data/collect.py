@@ -21,7 +21,7 @@ from erd.data.packed import PARTS, manifest, pack, refer
 from erd.data.pixels import Pixels
 from erd.data.sources.base import Source
 from erd.settings.families import get
-from erd.settings.scenarios import SIZES, Scenario
+from erd.settings.scenarios import SIZES, Scenario, hidden
 from erd.settings.schema import Settings
 
 
@@ -64,7 +64,7 @@ def collect(settings: Settings) -> Collected:
     known_source, novel_source = load_sources(settings, scenario)
     known_classes, novel_classes = known_and_novel(settings, scenario, known_source, novel_source)
     # Candidate classes and neighbours compare with whatever is labelled; only members need classes to disagree about.
-    compares = settings.score.join == "neighbours" and settings.detect.calibration == "crossfit"
+    compares = settings.score.join == "neighbours" and settings.detect.calibration != "paper"
     if len(known_classes) < (1 if compares else 2):
         waiting = "".join(f"; {text}" for text in known_source.waiting.values())
         enough = ", or one with an encoder (model.encoder)" if settings.encoder is None and known_classes else ""
@@ -249,15 +249,16 @@ def _sizes(settings: Settings, *, labeled: int, test: int, novel: int) -> dict[s
     """What each part shall have: as the settings say, else a share of what there is."""
     data = settings.data
     wanted = {size: getattr(data, size) for size in SIZES}
-    crossfit = settings.detect.calibration == "crossfit" and settings.encoder is not None
-    own = own_sizes(labeled, test, novel, inbox=data.inbox is not None, crossfit=crossfit, asked=wanted)
+    encoded = settings.encoder is not None
+    own = own_sizes(labeled, test, novel, inbox=data.inbox is not None, encoded=encoded, asked=wanted)
     sizes = {size: own[size] if wanted[size] is None else wanted[size] for size in SIZES}
     if data.inbox is not None:
         sizes |= {"batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}
     if settings.detect.calibration == "paper":
         sizes["calibration"] = 0
-    sizes["clean"] = sizes["calibration"] // 2 if settings.detect.calibration == "mixed" else 0
-    sizes["calibration"] -= sizes["clean"]
+    whole = sizes["calibration"]
+    sizes["calibration"] = hidden(whole, encoded=encoded) if settings.detect.calibration == "mixed" else whole
+    sizes["clean"] = whole - sizes["calibration"]
     return sizes
 
 

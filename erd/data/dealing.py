@@ -120,7 +120,7 @@ def own_sizes(
     novel: int,
     *,
     inbox: bool,
-    crossfit: bool = False,
+    encoded: bool = False,
     asked: Mapping[str, int | None] | None = None,
 ) -> dict[str, int]:
     """What a user's own images are dealt to where no size is `asked` for: a tenth each to V and C, a fifth to U and T
@@ -128,12 +128,13 @@ def own_sizes(
 
     With an inbox the batch is there already, and all labelled images serve to know the known. There C is larger where
     that takes no more than two fifths, because with fewer images to compare with next to nothing could be flagged.
-    With cross-fitting (`crossfit`) C is not hidden in the batch and costs it nothing: it is two fifths.
+    On an encoder's features (`encoded`) a classifier takes few images, and what is not hidden of C speaks for the known
+    as S does: it is two fifths.
     """
     everything = labeled + test
     if inbox:
         calibration = max(everything // 10, min(TO_FLAG_A_TENTH, 2 * everything // 5))
-        if crossfit:
+        if encoded:
             calibration = held_out(everything)
         return {"train": everything - everything // 10, "val": everything // 10, "calibration": calibration,
                 "batch_known": 0, "batch_novel": 0, "holdout_known": 0, "holdout_novel": 0}  # fmt: skip
@@ -142,7 +143,7 @@ def own_sizes(
     left = max(0, labeled - (0 if test else sum(known)))
     val = (asked or {}).get("val")
     train = max(0, left - (left // 10 if val is None else val))
-    calibration = min(held_out(left), train // 2) if crossfit else left // 10
+    calibration = min(held_out(left), train // 2) if encoded else left // 10
     return {"train": train, "val": left // 10, "calibration": calibration,
             "batch_known": known[0], "batch_novel": unknown[0],
             "holdout_known": known[1], "holdout_novel": unknown[1]}  # fmt: skip

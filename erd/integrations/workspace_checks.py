@@ -26,6 +26,7 @@ from erd.runs import alarm_ledger, configure, results, stage_records
 from erd.runs.answers import Answers
 from erd.runs.folder import RUNS, RunDir
 from erd.runs.results import Decided, Ingested, Metrics
+from erd.settings.scenarios import hidden
 from erd.settings.schema import Settings
 from erd.statistics.decisions import FOLD_RATE
 from erd.training import devices, runners
@@ -104,11 +105,11 @@ def _labelled(settings: Settings) -> Iterator[str]:
         "yet, and its images count as new; label more of them"
         for name, count in library.waiting(whole.table, settings.data.least).items()
     )
-    crossfit = settings.detect.calibration == "crossfit" and settings.encoder is not None
-    rate, compared = settings.detect.fdr * (FOLD_RATE if crossfit else 1), _compared(len(whole), crossfit)
+    rate = settings.detect.fdr * (FOLD_RATE if settings.detect.calibration == "crossfit" else 1)
+    compared = _compared(settings, len(whole))
     share = 1 / (rate * (compared + 1))  # see `flags.flags_needed`
     if settings.detect.rule == "fdr" and share > TENTH:
-        needed = next(n for n in itertools.count(len(whole), 10) if rate * (_compared(n, crossfit) + 1) >= 1 / TENTH)
+        needed = next(n for n in itertools.count(len(whole), 10) if rate * (_compared(settings, n) + 1) >= 1 / TENTH)
         less = f"a new class of less than about {share:.0%} of a batch cannot" if share < 1 else "nothing can"
         yield (
             f"{len(whole):,} labelled images leave {compared:,} to compare a batch with: {less} be flagged at "
@@ -117,10 +118,11 @@ def _labelled(settings: Settings) -> Iterator[str]:
         )
 
 
-def _compared(labeled: int, crossfit: bool) -> int:
+def _compared(settings: Settings, labeled: int) -> int:
     """How many of the labelled images the batch is compared with."""
-    size = own_sizes(labeled, 0, 0, inbox=True, crossfit=crossfit)["calibration"]
-    return size if crossfit else size // 2
+    encoded = settings.encoder is not None
+    size = own_sizes(labeled, 0, 0, inbox=True, encoded=encoded)["calibration"]
+    return size if settings.detect.calibration == "crossfit" else hidden(size, encoded=encoded)
 
 
 def _same_size(settings: Settings) -> Iterator[str]:

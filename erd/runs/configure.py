@@ -43,8 +43,7 @@ def resolve(settings: Settings) -> Settings:
         "model.net": net,
         "finetune.members": scenario.members,
         "score.join": "neighbours" if encoder else "none",
-        # Heads on features are quick to train, so that C need not be hidden in the batch, and can be large.
-        "detect.calibration": "crossfit" if encoder else "mixed",
+        "detect.calibration": "mixed",
         "detect.folds": FOLDS if encoder else 2,
         "data.image_size": scenario.image_size,
         "data.largest": _largest(settings, encoder, net),

@@ -57,13 +57,22 @@ ENCODER = "tf_efficientnet_lite0"  # the one that is bundled
 SIZES = ("train", "val", "calibration", "batch_known", "batch_novel", "holdout_known", "holdout_novel")
 # C is hidden among the batch with a wrong label, as are its known images (`detect.calibration: mixed`). So it is
 # small against them: as many again cost .14 AUROC on the X-rays.
+FLAG_A_FEW = 667  # 1 / (.05 · .03)
 HALF = tuple(range(5)), tuple(range(5, 10))
 
 
 def held_out(labeled: int) -> int:
-    """How large C is where it is not hidden in the batch and costs it nothing: enough to flag ten images of a thousand
-    at a false discovery rate of 5%, but at most two fifths of the labelled images."""
+    """How large C is on an encoder's features, where a classifier takes few images: two fifths of those there are."""
     return min(2_000, 2 * labeled // 5)
+
+
+def hidden(calibration: int, *, encoded: bool) -> int:
+    """How many of C are hidden in the batch (`detect.calibration: mixed`); the others are compared with new images.
+
+    Half of them. Where there is an encoder as many as it takes to flag 3% of a batch at a false discovery rate of 5%,
+    but at most four fifths: a larger part would hide a rare new class among them, a smaller one could flag nothing.
+    """
+    return max(calibration // 2, min(4 * calibration // 5, FLAG_A_FEW)) if encoded else calibration - calibration // 2
 
 
 _MNIST = {"net": "mlp", "members": 5, "image_size": 28, "evaluated_on": "batch",

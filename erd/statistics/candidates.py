@@ -12,13 +12,15 @@ class, each a centre μ_k of S, or of one more class with an unknown centre μ a
 
 with z of length 1. μ is found by expectation-maximisation from many beginnings, one at each image that has nearer
 neighbours in the batch than among known centres; an image does not count for the centre that it is compared with. Of
-all ends the best is the one that has more images of the batch than S lets expect, by the likelihood ratio of two
-Poisson counts: a subgroup of a known class is in S as well. That is its `strength`, and further ends are kept while
-theirs is beyond what chance gives.
+all ends the best is the one that has more images of the batch than the background lets expect, by the likelihood ratio
+of two Poisson counts: a subgroup of a known class is there as well. That is its `strength`, and further ends are kept
+while theirs is beyond what chance gives. The background is S and further known images: the directions are made with S,
+so that others seem less known than it.
 
-Validity: S is fixed, and the images that the fit is given enter as a set. An image that the fit was not given, from the
-batch or from C, is scored by the same function. (`Space` looks at all images of batch and C alike: it is symmetric in
-them too.) Cross-fitting, where each fold of the batch is scored by what the others gave, therefore keeps all promises.
+Validity: the background is fixed, and the images that the fit is given enter as a set. An image of the fit is scored as
+if it had not been given, so C may be hidden among the batch; and an image that was not given, from the batch or from C,
+is scored by the same function, as cross-fitting does it. Either keeps all promises, if nothing that the batch is
+compared with is in the background. (`Space` looks at all images of batch and C alike: it is symmetric in them too.)
 """
 
 from collections.abc import Sequence
@@ -72,15 +74,17 @@ class Space:
 
 @dataclass(frozen=True)
 class Known:
-    """The labelled side: S, and how alike an image is to known classes."""
+    """The known side: images that speak against a new class, and how alike an image is to known classes."""
 
-    train: Tensor  # of length 1
+    background: Tensor  # S, and further images that the batch is held against; of length 1
     centres: Tensor  # one a class
+    labels: Tensor | None = None  # of S, which is the first part of the background
 
     @classmethod
-    def of(cls, train: Tensor, labels: Tensor) -> "Known":
-        centres = [train[labels == label].float().mean(0) for label in labels.unique()]
-        return cls(train, F.normalize(torch.stack(centres)))
+    def of(cls, train: Tensor, labels: Tensor, further: Sequence[Tensor] = ()) -> "Known":
+        names, numbers = labels.unique(return_inverse=True)
+        centres = [train[numbers == number].float().mean(0) for number in range(len(names))]
+        return cls(torch.cat([train, *further]), F.normalize(torch.stack(centres)), numbers)
 
     def likeness(self, seen: Tensor) -> Tensor:
         """1/β log Σ_k exp(β ⟨z, μ_k⟩): about the cosine to the nearest centre."""
@@ -104,7 +108,8 @@ class Candidates:
             return cls(known, batch, seen[:0], (), torch.zeros(len(seen)), torch.zeros(0, len(seen)))
         ahead = nearness(batch, batch, 2 * FROM) - like
         fit = grown(seen, like, ahead.topk(min(beginnings, len(seen))).indices, rounds)
-        expected = torch.sigmoid(llr(fit.centres @ known.train.float().T, known.likeness(known.train)))
+        others = known.background
+        expected = torch.sigmoid(llr(fit.centres @ others.float().T, known.likeness(others)))
         chosen, strength = _strongest(fit.belongs, expected)
         own = fit.llr[chosen]
         return cls(known, batch, fit.centres[chosen], tuple(strength), own.amax(0), torch.sigmoid(own))
@@ -156,20 +161,19 @@ def excess(there: Tensor, expected: Tensor) -> Tensor:
     return torch.where(there > expected, ratio, torch.zeros(()))
 
 
-def _strongest(belongs: Tensor, in_train: Tensor) -> tuple[list[int], list[float]]:
-    """The ends with the greatest excess of the batch over S; each of what those before it leave."""
+def _strongest(belongs: Tensor, in_background: Tensor) -> tuple[list[int], list[float]]:
+    """The ends with the greatest excess of the batch over the background; each of what those before it leave."""
     rows: list[int] = []
     strength: list[float] = []
-    left, left_train = torch.ones(belongs.shape[1]), torch.ones(in_train.shape[1])
+    left, left_behind = torch.ones(belongs.shape[1]), torch.ones(in_background.shape[1])
     for _ in range(MOST):
-        expected = (
-            in_train @ left_train * belongs.shape[1] / in_train.shape[1] + 1
-        )  # one more: S has few there, or none
+        # One more: the background has few there, or none.
+        expected = in_background @ left_behind * belongs.shape[1] / in_background.shape[1] + 1
         found = excess(belongs @ left, expected)
         best = int(found.argmax())
         if rows and found[best] < STRONG:
             break
         rows.append(best)
         strength.append(float(found[best]))
-        left, left_train = left * (1 - belongs[best]), left_train * (1 - in_train[best])
+        left, left_behind = left * (1 - belongs[best]), left_behind * (1 - in_background[best])
     return rows, strength

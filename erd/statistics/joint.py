@@ -2,7 +2,8 @@
 
 Each finds what the others miss: candidates a class that is rare, neighbours one that is frequent and of many looks,
 members what is spread out. They are joined by their ranks among the images they learned from, so none has to be scaled.
-All three treat those images as a set, and score any other image, of the batch or of C, by the same function.
+All three treat those images as a set, and score any other image, of the batch or of C, by the same function. What they
+are held against is S, and further images that are known: V, and C as far as it is not hidden among the batch.
 """
 
 from collections.abc import Sequence
@@ -42,10 +43,20 @@ class Joint:
         return cls.of_seen(space, space(train), labels, space(batch), disagreement)
 
     @classmethod
-    def of_seen(cls, space: Space, train: Tensor, labels: Tensor, batch: Tensor, disagreement: np.ndarray) -> "Joint":
-        """The same, of images that are in the directions of the space already: several fits share them."""
-        index = Index(space, train, batch)
-        candidates = Candidates.of(batch, Known.of(train, labels))
+    def of_seen(
+        cls,
+        space: Space,
+        train: Tensor,
+        labels: Tensor,
+        batch: Tensor,
+        disagreement: np.ndarray,
+        further: Sequence[Tensor] = (),
+    ) -> "Joint":
+        """The same, of images that are in the directions of the space already: several fits share them. `further`
+        images are held against the batch as S is, without their labels."""
+        known = Known.of(train, labels, further)
+        index = Index(space, known.background, batch)
+        candidates = Candidates.of(batch, known)
         own = [candidates.within.numpy(), index.of_seen(batch), disagreement]
         return cls(space, index, candidates, np.stack(own, 1))
 
@@ -73,7 +84,7 @@ class Joint:
     def save(self, path: Path) -> None:
         space, found = self.space, self.candidates
         tensors = {"mean": space.whitening.mean, "matrix": space.whitening.matrix, "middle": space.mean,
-                   "axes": space.axes, "train": self.index.train, "batch": self.index.batch,
+                   "axes": space.axes, "background": self.index.background, "batch": self.index.batch,
                    "known": found.known.centres, "candidates": found.centres,
                    "within": torch.from_numpy(self.within)}  # fmt: skip
         files.save_tensors(path, tensors, {"strength": list(found.strength)})
@@ -85,13 +96,15 @@ class Joint:
         if not found:
             return None
         with files.understood(path):
+            # Copies: where in a file a tensor begins must not decide which last bits a product has.
+            found = {name: tensor.clone() for name, tensor in found.items()}
             space = Space(Whitening(found["mean"], found["matrix"]), found["middle"], found["axes"])
-            known = Known(found["train"], found["known"])
+            known = Known(found["background"], found["known"])
             within = found["within"]
             none = torch.zeros(len(found["candidates"]), 0)
             batch, strength = found["batch"], tuple(facts["strength"])
             candidates = Candidates(known, batch, found["candidates"], strength, within[:, 0], none)
-            return cls(space, Index(space, found["train"], batch), candidates, within.numpy())
+            return cls(space, Index(space, known.background, batch), candidates, within.numpy())
 
 
 def joined(values: np.ndarray, in_batch: np.ndarray, weights: Sequence[float] | None = None) -> np.ndarray:

@@ -75,7 +75,7 @@ class Index:
     """All that it takes to score an image."""
 
     whitening: Callable[[Tensor], Tensor]  # or another that leads to vectors of length 1
-    train: Tensor  # S in these directions, float16
+    background: Tensor  # S in these directions, float16, and further images that the batch is held against
     batch: Tensor  # M
 
     @classmethod
@@ -90,7 +90,7 @@ class Index:
 
     def of_seen(self, asked: Tensor) -> np.ndarray:
         """The same, of images that are in these directions already."""
-        return (nearness(asked, self.batch, IN_BATCH) - nearness(asked, self.train, IN_TRAIN)).numpy()
+        return (nearness(asked, self.batch, IN_BATCH) - nearness(asked, self.background, IN_TRAIN)).numpy()
 
 
 def nearness(asked: Tensor, others: Tensor, count: int) -> Tensor:

@@ -77,24 +77,27 @@ def test_the_run_sees_features_and_keeps_no_copy_of_the_library(finished: tuple[
     assert scores["neighbours"][blots].mean() > scores["neighbours"][~blots].mean()
 
 
-def test_the_images_that_the_batch_is_compared_with_are_not_among_its_neighbours(
+def test_what_people_see_knows_the_batch_alone_and_all_known_images_speak_against_it(
     finished: tuple[RunDir, str],
 ) -> None:
-    """What the promise rests on with cross-fitting: they are in nothing that was fitted, as each fold is not."""
+    """The batch is compared with the part of C that was hidden in it, by another score."""
     run, _ = finished
     joint = Joint.load(run.neighbour_index)
     assert joint is not None
     labeled, batch = packed.read(run.features_of(run.labeled)), packed.read(run.features_of(run.batch))
     assert torch.equal(joint.index.batch, joint.space(batch.images.flatten(1)))
     assert len(joint.within) == 32
-    assert len(joint.index.train) == len(labeled.rows("train"))
-    assert len(pd.read_parquet(run.reference_scores)) == 4 * 20, "all of C, once for each fold"
+    assert len(joint.index.background) == len(labeled)
+    scores, hidden = (pd.read_parquet(path).set_index("id") for path in (run.scores, run.reference_scores))
+    assert len(hidden) == len(labeled.rows("calibration")) == 16, "four fifths of C"
+    p = scores["p_value"].to_numpy() * 17
+    assert np.abs(p - p.round()).max() < 1e-9
 
 
 def test_a_scorer_takes_images_and_says_what_the_run_said(finished: tuple[RunDir, str]) -> None:
     run, _ = finished
     flow = pd.read_parquet(run.clean_scores)
-    known = packed.read(run.labeled).rows("calibration").every().numpy()
+    known = packed.read(run.labeled).rows("clean").every().numpy()
     found = Scorer.of_run(run).score(known)
     assert found["score"].tolist() == flow["score"].tolist(), "to the last bit, in the flow's order"
     assert found["predicted"].tolist() == flow["predicted"].tolist()

@@ -73,7 +73,7 @@ def test_an_image_that_it_was_made_with_has_the_parts_it_would_have_without_itse
     assert np.abs(counted - parts["candidates"])[:NOVEL].min() > 0.05, "its own centre would have been another value"
     for row in range(0, BATCH, 9):
         others = torch.arange(BATCH) != row
-        index = Index(made.space, made.index.train, made.index.batch[others])
+        index = Index(made.space, made.index.background, made.index.batch[others])
         assert parts["neighbours"][row] == pytest.approx(index.scores(there.batch[row : row + 1])[0], abs=1e-5)
     without = Joint.of(
         there.train, there.labels, there.batch[1:], there.disagreement[1:], made.space

@@ -68,7 +68,7 @@ def test_a_compact_new_class_comes_first_and_neither_what_is_merely_odd_nor_what
     index = Index.of(train, labels, batch)
     assert set(np.argsort(-index.scores(batch))[:60]) == set(range(60))
     seen = index.whitening(batch)
-    from_train, from_batch = (nearness(seen, others, 40) for others in (index.train, index.batch))
+    from_train, from_batch = (nearness(seen, others, 40) for others in (index.background, index.batch))
     assert from_train[-15:].mean() < from_train[60:-75].mean() - 0.1, "by the distance to S alone they would be novel"
     assert from_batch[-75:-15].mean() > from_batch[60:-75].mean() + 0.1, "and these by how dense the batch is"
 
@@ -93,7 +93,7 @@ def test_nobody_is_its_own_neighbour() -> None:
     scores = whole.scores(there.mixed)
     for row in range(0, len(there.mixed), 7):
         others = torch.arange(len(there.mixed)) != row
-        without = Index(whole.whitening, whole.train, whole.batch[others])
+        without = Index(whole.whitening, whole.background, whole.batch[others])
         assert without.scores(there.mixed[row : row + 1])[0] == pytest.approx(scores[row], abs=1e-5)
 
 

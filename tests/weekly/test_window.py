@@ -97,14 +97,14 @@ def test_files_of_two_weeks_that_bear_the_same_name_are_two_images_and_patients_
 def test_all_images_of_a_patient_are_scored_by_what_learned_none_of_them() -> None:
     """Members that know an image's siblings know it, and nobody of C."""
     whose = np.repeat([f"patient {number}" for number in range(10)], [1, 2, 3, 4, 5, 5, 4, 3, 2, 1])
-    folds = folds_of(own("W1"), whose)
+    folds = folds_of(own("W1", "detect.calibration=crossfit"), whose)
     assert len(folds) == 4
     assert sorted(row for _, rows in folds for row in rows) == list(range(30))
     for _, rows in folds:
         assert not set(whose[rows]) & set(whose[learned_without(rows, 30)])
         assert 5 <= len(rows) <= 10
     with pytest.raises(RunError, match="all of one group: cross-fitting takes two or more"):
-        folds_of(own("W1"), np.array(["patient 1"] * 3))
+        folds_of(own("W1", "detect.calibration=crossfit"), np.array(["patient 1"] * 3))
 
 
 def test_the_alarm_rings_where_weeks_together_say_so(tmp_path: Path) -> None:

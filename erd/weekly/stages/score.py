@@ -26,7 +26,7 @@ from erd.runs.stage_records import Done
 from erd.settings.schema import Settings
 from erd.statistics import decisions, flags, novelty_test, scan, shift
 from erd.statistics import disagreement as scores_of
-from erd.statistics.candidates import Space
+from erd.statistics.candidates import Known, Space
 from erd.statistics.joint import Joint
 from erd.statistics.verdict import Verdict
 from erd.training import devices
@@ -60,7 +60,8 @@ def score(settings: Settings, run: RunDir) -> Done:
     """Disagreement of the members on U (and T), p-values, flags, the alarm."""
     labels = member_labels(settings, run)
     joins = settings.score.join == "neighbours"
-    remembers = joins and settings.detect.calibration == "crossfit" and settings.data.window > 1
+    promises = settings.detect.calibration in decisions.PROMISING
+    remembers = joins and promises and settings.data.window > 1
     level = alarm_ledger.level_of(run.alarms, settings.stream, run.batch_name, settings.alarm, 2 if remembers else 1)
     chosen = {"labels": labels, "seed": settings.seed, "score": settings.score.model_dump(),
               "detect": settings.detect.model_dump(), "alarm": level}  # fmt: skip
@@ -68,6 +69,9 @@ def score(settings: Settings, run: RunDir) -> Done:
     inputs = [*(run.seen(path, settings) for path in sets), run.pretrained, *(run.member(label) for label in labels),
               *older_file(run, settings)]  # fmt: skip
     with_batch, with_new = COMPARED_WITH[settings.detect.calibration or "mixed"]
+    hides = settings.detect.calibration == "mixed"
+    held_out = tuple(dict.fromkeys((with_batch, with_new)))  # C, hidden in the batch or not
+    known_parts = tuple(dict.fromkeys((*held_out, "val")))  # known images in no training
 
     code = [__name__, registry.get(settings.model.net or "").module]
 
@@ -89,8 +93,7 @@ def score(settings: Settings, run: RunDir) -> Done:
         def space() -> Space:
             """All images that are compared are looked at alike, hidden or not, in whatever fold: V too, or it would
             seem to be of another kind than C."""
-            compared = dict.fromkeys((with_batch, "val"))
-            others = [_features(run, run.batch), *(_features(run, run.labeled, part) for part in compared)]
+            others = [_features(run, run.batch), *(_features(run, run.labeled, part) for part in known_parts)]
             if older is not None:
                 others.append(_features(run, run.older))
             with devices.threads(settings.pretrain.threads):
@@ -107,61 +110,81 @@ def score(settings: Settings, run: RunDir) -> Done:
             return np.arange(every) if fold is None else learned_without(dict(folds)[fold], every)
 
         @functools.cache
-        def joint(fold: int | None) -> Joint:
-            """With M, the images that the members of a fold have learned: those of the other folds or all, C where it
-            was hidden among them, and earlier batches."""
+        def joint(fold: int | None, fair: bool) -> Joint:
+            """With M, the images that the members of a fold have learned: those of the other folds or all, and earlier
+            batches. They are held against S, V and C. To be `fair` to the images of C that the batch is compared with,
+            these speak for nothing, or would look better known than it: they are hidden in M, or left out."""
             learned = learned_by(fold)
             within = [seen(run.batch, None)[torch.from_numpy(learned)]]
             values = [members(run.batch, None, fold)["disagreement"].to_numpy()[learned]]
-            if settings.detect.calibration == "mixed":
-                within.append(seen(run.labeled, "calibration"))
-                values.append(members(run.labeled, "calibration", fold)["disagreement"].to_numpy())
+            against = [seen(run.labeled, part) for part in known_parts if not (fair and part == with_batch)]
+            if fair and hides:
+                within.append(seen(run.labeled, with_batch))
+                values.append(members(run.labeled, with_batch, fold)["disagreement"].to_numpy())
             if older is not None:
                 within.append(seen(run.older, None))
                 found = _columns(run.older, None, _without_fold(nets, fold), settings, Ingested.read(run).classes)
                 values.append(found["disagreement"])
             with devices.threads(settings.pretrain.threads):
                 return Joint.of_seen(
-                    space(), seen(run.labeled, "train"), train_labels, torch.cat(within), np.concatenate(values)
+                    space(),
+                    seen(run.labeled, "train"),
+                    train_labels,
+                    torch.cat(within),
+                    np.concatenate(values),
+                    against,
                 )
 
         @functools.cache
-        def scored(images: Path, part: str | None, fold: int | None) -> pd.DataFrame:
+        def scored(images: Path, part: str | None, fold: int | None, fair: bool) -> pd.DataFrame:
             table = members(images, part, fold)
             if not joins:
                 return table.drop(columns="disagreement")
             with devices.threads(settings.pretrain.threads):  # as the registered model does it, to the last bit
-                return joint(fold).of_table_seen(table, seen(images, part))
+                return joint(fold, fair).of_table_seen(table, seen(images, part))
+
+        def listed(images: Path, part: str | None) -> pd.DataFrame:
+            """By the score that people see, and with which new images are scored: it knows all of the batch, undiluted
+            by C."""
+            return scored(images, part, None, False)
+
+        @functools.cache
+        def known_side() -> Known:
+            return Known.of(seen(run.labeled, "train"), train_labels)
+
+        def calibration() -> Tensor:
+            return torch.cat([seen(run.labeled, part) for part in held_out])
 
         def tested(together: bool = False) -> float | None:
-            """The alarm by groups, where images can be compared and C is held out: of this batch, or with those before
-            it."""
-            if not joins or settings.detect.calibration != "crossfit" or (together and older is None):
+            """The alarm by groups, where images can be compared: of this batch, or with those before it. It asks
+            nothing of the members, so it has all of C, also what is hidden among the batch."""
+            if not (joins and promises) or (together and older is None):
                 return None
             batch, whose = seen(run.batch, None), groups_of(run.batch)
             if together:
                 batch = torch.cat([batch, seen(run.older, None)])
                 whose = np.concatenate([whose, older_groups(run)])
-            held_out, known = seen(run.labeled, with_batch), joint(None).candidates.known
-            groups = whose, groups_of(run.labeled, with_batch)
+            groups = whose, np.concatenate([groups_of(run.labeled, part) for part in held_out])
             draws = max(scan.DRAWS, math.ceil(1 / level))
             with devices.threads(settings.pretrain.threads):
-                return scan.group_test(batch, held_out, known, derive(settings.seed, "alarm"), draws, groups)
+                return scan.group_test(
+                    batch, calibration(), known_side(), derive(settings.seed, "alarm"), draws, groups
+                )
 
-        batches = [scored(run.batch, None, fold).iloc[rows] for fold, rows in folds]
-        references = [scored(run.labeled, with_batch, fold) for fold, _ in folds]
+        batches = [scored(run.batch, None, fold, True).iloc[rows] for fold, rows in folds]
+        references = [scored(run.labeled, with_batch, fold, True) for fold, _ in folds]
         changed, moved, p_alarm = None, None, tested()
-        if settings.detect.calibration in decisions.PROMISING:
+        if promises:
             if p_alarm is None:
                 p_alarm = _within_classes(batches, references, settings)
             changed, references = _same_mix(batches, references, settings)
         if joins:
-            centres = joint(None).candidates.known.centres
             with devices.threads(settings.pretrain.threads):
-                moved = shift.bulk(seen(run.batch, None), seen(run.labeled, with_batch), centres, settings.seed)
+                moved = shift.bulk(seen(run.batch, None), calibration(), known_side().centres, settings.seed)
         # What a fold's members learned they do not score alike; neighbours and candidates leave the image itself out.
         learned = [
-            joint(fold).learned[: len(learned_by(fold))] if joins and fold is not None else None for fold, _ in folds
+            joint(fold, True).learned[: len(learned_by(fold))] if joins and fold is not None else None
+            for fold, _ in folds
         ]
         decision = decisions.decide(
             [
@@ -171,15 +194,15 @@ def score(settings: Settings, run: RunDir) -> Done:
             settings,
             level,
             decisions.Tested(p_alarm, tested(together=True), weeks),
-            scored(run.batch, None, None)["score"].to_numpy(),
+            listed(run.batch, None)["score"].to_numpy(),
         )
-        # People see the score by all folds, which knows more of the batch; p-values and flags are those of the folds.
-        batch = scored(run.batch, None, None).copy()
+        # p-values and flags are those of the scores that can be compared with C.
+        batch = listed(run.batch, None).copy()
         batch.insert(2, "p_value", decision.p_value)
         batch.insert(3, "flagged", decision.flagged)
         batch["wrong_at_most"] = decision.wrong_at_most
-        validation, clean = (scored(run.labeled, part, None) for part in ("val", with_new))
-        holdout = scored(run.holdout, None, None)
+        validation, clean = (listed(run.labeled, part) for part in ("val", with_new))
+        holdout = listed(run.holdout, None)
         known, values = clean["score"].to_numpy(), holdout["score"].to_numpy()
         holdout.insert(2, "p_value", flags.p_values(values, known))
         holdout.insert(3, "flagged", decisions.flag(values, known, settings))
@@ -190,11 +213,11 @@ def score(settings: Settings, run: RunDir) -> Done:
         files.save_table(run.validation_scores, validation)
         files.save_table(run.holdout_scores, holdout)
         if joins:
-            joint(None).save(run.neighbour_index)
+            joint(None, False).save(run.neighbour_index)
         else:
             files.save_tensors(run.neighbour_index, {}, {})
         verdict = replace(decision.verdict, mix_changed=changed, bulk_moved=moved)
-        groups = _groups(joint(None), batch, verdict, Ingested.read(run).classes) if joins else []
+        groups = _groups(joint(None, False), batch, verdict, Ingested.read(run).classes) if joins else []
         Decided(verdict, [*decision.warnings, *([drift] if drift else [])], groups).write(run)
 
     return stage_records.once(run, "score", code, chosen, inputs, _writes(run), work)
