@@ -46,15 +46,13 @@ def do(stage: Stage, settings: Settings, run: RunDir, after: Callable[[], object
     processes that know no Prefect.
     """
     jobs = chain.jobs_of(stage, settings, run)
-    if not stage.side_by_side:
+    if not chain.elsewhere(stage, jobs):
         found = []
         with chain.watched(stage, jobs, run):
             for job in jobs:
                 found.append(_task(stage, functools.partial(job.function, *job.arguments))())
                 after()
         return found + _finished(stage, settings, run)
-    if not jobs:
-        return _finished(stage, settings, run)
     artifact = create_progress_artifact(0.0, key=stage.name, description=f"{stage.unit}s of all jobs of {stage.name}")
     shown = threading.Lock()
 

@@ -1,5 +1,5 @@
-"""The weekly flow: the stages of erd/weekly/chain.py, finetune with a task per label; then alarm →
-version → register → report.
+"""The weekly flow: the stages of erd/weekly/chain.py, finetune with a task per label, or one for all heads;
+then alarm → version → register → report.
 
 erd run --batch 2026-W46
 prefect deployment run 'weekly/weekly' -p batch=2026-W46

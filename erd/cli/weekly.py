@@ -126,7 +126,7 @@ def _finetune_one(asked_label: str, settings: Any, folder: "RunDir") -> list[Any
         log.info("no member has the label %s (their labels are %s): nothing to train", label, drawn)
         return []
     with devices.threads(settings.run.threads):  # as many as a worker has
-        return [finetune(settings, folder, label, drawn.index(label))]
+        return [finetune(settings, folder, [label], drawn.index(label))]
 
 
 def simulate(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -71,6 +71,9 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def parts(self) -> Tensor:
+        return torch.zeros(len(self), dtype=torch.int8) if self.part is None else self.part
+
 
 @dataclass
 class Fit:
@@ -107,7 +110,7 @@ def fit(
     device = next(model.parameters()).device
     if uses_convolutions(model):
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    labels, part = train.labels.to(device), _parts(train).to(device)
+    labels, part = train.labels.to(device), train.parts().to(device)
     optimizer = Optimizer(
         model.parameters(), recipe.optimizer, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )
@@ -145,26 +148,17 @@ def fit(
         loss_sum = (torch.stack(losses) @ sizes).item()
         hit, order = torch.zeros(len(train), dtype=torch.bool, device=device), torch.cat(orders)
         hit[order] = torch.cat(answers) == labels[order]
-        if not math.isfinite(loss_sum):
-            remedy = "lower its learning rate (pretrain.lr or finetune.lr)"
-            raise RunError(f"training diverged in epoch {len(result.history) + 1}: the loss is no number; {remedy}")
-        val_loss, val_accuracy = evaluate(model, val) if watch is None else watch(model)
-        record = {"epoch": len(result.history) + 1, "loss": loss_sum / len(train),
-                  "val_loss": val_loss, "val_accuracy": val_accuracy}  # fmt: skip
-        for code, name in enumerate(train.part_names):
-            here = part == code
-            if here.any():
-                record[f"{name}_accuracy"] = (hit & here).sum().item() / here.sum().item()
-        return record
+        watched = evaluate(model, val) if watch is None else watch(model)
+        return record_of(result, loss_sum, hit, part, train.part_names, *watched)
 
-    while len(result.history) < recipe.epochs and not _out_of_patience(result, recipe):
+    while goes_on(result, recipe):
         record = recording.play(len(result.history) + 1, model, optimizer, generator) if recording else None
         if record is None:
             record = train_epoch()
             if recording is not None:
                 recording.write(record, model, optimizer, generator)
         result.history.append(record)
-        _keep(result, model, recipe)
+        keep(result, model, recipe)
         if checkpoint is not None:
             facts = {"fingerprint": fingerprint, "history": result.history, "best_epoch": result.best_epoch,
                      "steps": done}  # fmt: skip
@@ -200,23 +194,43 @@ def predict(model: Classifier, snapshots: list[State], images: Mixture) -> Tenso
     return total / len(snapshots)
 
 
-def _parts(examples: Examples) -> Tensor:
-    return torch.zeros(len(examples), dtype=torch.int8) if examples.part is None else examples.part
-
-
 def _quality(record: dict[str, float], monitor: str) -> tuple[float, float]:
     """Larger is better. The paper asks for a high V accuracy and a low training error: the second decides ties."""
     return (record["val_accuracy"] if monitor == "accuracy" else -record["val_loss"]), -record["loss"]
 
 
-def _out_of_patience(result: Fit, recipe: Recipe) -> bool:
+def goes_on(result: Fit, recipe: Recipe) -> bool:
+    """Whether there is an epoch left, and patience for it."""
     if not recipe.patience or not result.history:
-        return False
+        return len(result.history) < recipe.epochs
     watched = [_quality(record, recipe.monitor)[0] for record in result.history]
-    return len(watched) - 1 - watched.index(max(watched)) >= recipe.patience
+    return len(watched) < recipe.epochs and len(watched) - 1 - watched.index(max(watched)) < recipe.patience
 
 
-def _keep(result: Fit, model: nn.Module, recipe: Recipe) -> None:
+def record_of(
+    before: Fit,
+    loss_sum: float,
+    hit: Tensor,
+    part: Tensor,
+    part_names: tuple[str, ...],
+    val_loss: float,
+    val_accuracy: float,
+) -> dict[str, float]:
+    """What is said of the epoch after those before; of each training image, whether its label was hit."""
+    epoch = len(before.history) + 1
+    if not math.isfinite(loss_sum):
+        remedy = "lower its learning rate (pretrain.lr or finetune.lr)"
+        raise RunError(f"training diverged in epoch {epoch}: the loss is no number; {remedy}")
+    record = {"epoch": epoch, "loss": loss_sum / len(hit), "val_loss": val_loss, "val_accuracy": val_accuracy}
+    for code, name in enumerate(part_names):
+        here = part == code
+        if here.any():
+            record[f"{name}_accuracy"] = (hit & here).sum().item() / here.sum().item()
+    return record
+
+
+def keep(result: Fit, model: nn.Module, recipe: Recipe) -> None:
+    """What the recipe says, now that another epoch is done."""
     qualities = [_quality(record, recipe.monitor) for record in result.history]
     epoch = len(qualities)
     best = qualities.index(max(qualities)) + 1 == epoch

@@ -3,6 +3,7 @@
 Members are independent: no member sees another, each owns its generator, so they can be trained anywhere in any order.
 """
 
+import copy
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,8 +21,11 @@ from erd.settings.schema import Finetune
 from erd.training.batches import Mixture
 from erd.training.checkpoint import Recording
 from erd.training.loop import Examples, Fit, Recipe, State, fit
+from erd.training.together import Task, fit_together
 
 CURVES = ("train", "batch_known", "batch_novel", "batch")  # learning curves; the last where the truth is not known
+
+Unlabeled = Sequence[tuple[Rows, torch.Tensor]]  # sets of images, and the curve of each image
 
 
 def draw_labels(finetune: Finetune, classes: Sequence[str], seed: int) -> list[int]:
@@ -59,7 +63,7 @@ def finetune_member(
     pretrained: Classifier,
     label: int,
     train: tuple[Rows, torch.Tensor],
-    unlabeled: Sequence[tuple[Rows, torch.Tensor]],
+    unlabeled: Unlabeled,
     val: tuple[Rows, torch.Tensor],
     finetune: Finetune,
     seed: int,
@@ -74,24 +78,55 @@ def finetune_member(
     The fit is symmetric in the unlabelled images: which set one comes from changes nothing but the curves.
     """
     device = next(pretrained.parameters()).device
+    task = _task(pretrained, label, train, unlabeled, finetune, seed, device)
+    validation = Examples(Mixture(val[0], device=device), val[1])
+    result = fit(task.model, task.train, validation, Recipe.of(finetune), task.generator,
+                 checkpoint=checkpoint, fingerprint=fingerprint, recording=recording, on_epoch=on_epoch)  # fmt: skip
+    return task.model, result
+
+
+def finetune_together(
+    pretrained: Classifier,
+    members: Sequence[tuple[int, Unlabeled, int]],
+    train: tuple[Rows, torch.Tensor],
+    val: tuple[Rows, torch.Tensor],
+    finetune: Finetune,
+    on_epoch: Callable[[int], None] = lambda done: None,
+) -> list[Fit]:
+    """The same of several members that are heads on features, each with a label, unlabelled images and a seed of its
+    own."""
+    tasks = [
+        _task(copy.deepcopy(pretrained), label, train, unlabeled, finetune, seed, "cpu")
+        for label, unlabeled, seed in members
+    ]
+    return fit_together(tasks, Examples(Mixture(val[0]), val[1]), Recipe.of(finetune), on_epoch)
+
+
+def _task(
+    pretrained: Classifier,
+    label: int,
+    train: tuple[Rows, torch.Tensor],
+    unlabeled: Unlabeled,
+    finetune: Finetune,
+    seed: int,
+    place: torch.device | str,
+) -> Task:
+    """Where a member begins, and what it learns from; `place` is where its images are held."""
     model = pretrained
     if finetune.init == "random":  # ERD++
-        model = nets.build(**pretrained.made_of, seed=derive(seed, "member", label)).to(device)  # type: ignore[arg-type]
+        model = nets.build(**pretrained.made_of, seed=derive(seed, "member", label))  # type: ignore[arg-type]
+        model.to(next(pretrained.parameters()).device)
         for name in ("mean", "std", "scale", "shift"):
             getattr(model, name).copy_(getattr(pretrained, name))
     rows, labels = train
     artificial = torch.full((sum(len(u) for u, _ in unlabeled),), label)
     examples = Examples(
-        Mixture(rows, *(u for u, _ in unlabeled), device=device),
+        Mixture(rows, *(u for u, _ in unlabeled), device=place),
         torch.cat([labels, artificial]),
         torch.cat([torch.zeros(len(rows), dtype=torch.int8), *(curve for _, curve in unlabeled)]),
         CURVES,
     )
-    validation = Examples(Mixture(val[0], device=device), val[1])
-    generator = torch.Generator().manual_seed(derive(seed, "finetune", label))
-    result = fit(model, examples, validation, Recipe.of(finetune), generator,
-                 checkpoint=checkpoint, fingerprint=fingerprint, recording=recording, on_epoch=on_epoch)  # fmt: skip
-    return model, result
+    return Task(model, examples, torch.Generator().manual_seed(derive(seed, "finetune", label)))
 
 
 def save_net(path: Path, model: Classifier, result: Fit, facts: dict[str, Any]) -> None:

@@ -33,13 +33,18 @@ def run(stage: Stage, settings: Settings, folder: RunDir) -> list[Done]:
     """All jobs of a stage: here, or side by side in the runner of the settings."""
     jobs = jobs_of(stage, settings, folder)
     with watched(stage, jobs, folder):
-        if not stage.side_by_side:
+        if not elsewhere(stage, jobs):
             done = [job.function(*job.arguments) for job in jobs]
         else:
             with runners.of(settings.run, len(jobs)) as runner:
                 futures = [runner.submit(job.function, *job.arguments) for job in jobs]
                 done = [future.result() for future in futures]
     return [*done, stage.finish(settings, folder)] if stage.finish else done
+
+
+def elsewhere(stage: Stage, jobs: Sequence[Job]) -> bool:
+    """Whether the runner does them."""
+    return stage.side_by_side and not all(job.here for job in jobs)
 
 
 def jobs_of(stage: Stage, settings: Settings, folder: RunDir) -> list[Job]:

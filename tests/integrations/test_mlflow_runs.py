@@ -236,7 +236,7 @@ def test_a_failed_run_ends_failed_with_its_reason_and_without_results_of_an_earl
     tracker.end("FINISHED")
     second = settings(run, "finetune.lr=0.01")
     tracker.begin(second)
-    finetune(second, run, member_labels(second, run)[0])
+    finetune(second, run, member_labels(second, run)[:1])
     assert tracker.end("FAILED", "the disk is full")
     [_, parent], children = in_mlflow(run)
     assert parent.info.status == "FAILED"

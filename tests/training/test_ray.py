@@ -48,6 +48,8 @@ def as_nodes_are_started(patch: pytest.MonkeyPatch) -> None:
 def started(nodes: int) -> Iterator[Cluster]:
     """A cluster whose nodes see this folder of tests too."""
     place = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # its sockets need a short path
+    # Where a head writes its address, whatever place it has: of a machine on which Ray never ran it would fail.
+    Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray").mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         as_nodes_are_started(patch)
         cluster = Cluster(initialize_head=True, head_node_args=NODE | {"include_dashboard": False, "temp_dir": place})

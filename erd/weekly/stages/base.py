@@ -23,6 +23,7 @@ class Job:
     arguments: tuple[Any, ...]
     told: Path | None = None  # the file by which it tells how far it is …
     epochs: int = 0  # … of so many, or images where the stage counts those
+    here: bool = False  # takes less time than a process to start: done in this one, whatever the runner
 
 
 @dataclass(frozen=True)
