@@ -46,8 +46,9 @@ lint: $(STAMP)  ## ruff, the order of imports, types
 dvc.yaml: $(STAMP) erd/weekly/chain.py $(wildcard erd/weekly/stages/*.py)  ## the pipeline, from the chain of stages
 	@$(BIN)/python -m erd.integrations.dvc_pipeline > .dvc.yaml.part && mv .dvc.yaml.part $@
 
-bench: $(STAMP)  ## what got slower since benchmarks/baseline.json? DATA=DIR for Fashion-MNIST; docs/speed.md
-	@$(BIN)/python benchmarks/speed.py --quick --check $(DATA:%=--data %)
+bench: $(STAMP)  ## is more work done than before, and what got slower? under 5 minutes; DATA=DIR for Fashion-MNIST
+	@$(BIN)/python benchmarks/work.py --check; counted=$$?; \
+		$(BIN)/python benchmarks/speed.py --quick --check $(DATA:%=--data %) && exit $$counted
 
 paper: $(STAMP)  ## the paper's tables and figures, a day on two cores; resumes; DATA=DIR, ONLY=piece
 	@$(BIN)/python benchmarks/paper.py $(DATA:%=--data %) $(ONLY:%=--only %)

@@ -51,7 +51,7 @@ Figures = dict[str, Figure]
 class Asked:
     data: str | None
     repeat: int
-    full: bool  # the user's loop once from end to end, for its AUROC
+    full: bool  # else smaller sizes, whose ratios have a baseline of their own; and no user's loop from end to end
     place: Path
 
 

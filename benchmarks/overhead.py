@@ -4,7 +4,8 @@
     python benchmarks/overhead.py --scenario digits-near --scenario fmnist-near --data DIR --json
 
 Each repetition runs the bare stages, the flow against a running Prefect server, and the flow with a temporary one, in
-new processes and new workspaces that are DVC repositories. Seconds; medians, and the smallest and largest.
+new processes and new workspaces that are DVC repositories. Seconds; medians, and the smallest and largest. `--quick`
+leaves out the running server.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -44,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenario", action="append", help="repeatable; default digits-near")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="with a temporary server only")
     parser.add_argument("--data", default=os.environ.get("ERD_DATA"))
     parser.add_argument("--json", action="store_true", help="only the JSON object")
     arguments = parser.parse_args()
@@ -53,7 +55,7 @@ def main() -> None:
         place = Path(scratch)
         script = place / "bare.py"
         script.write_text(BARE)
-        with prefect_server(place / "server") as address:
+        with nullcontext("") if arguments.quick else prefect_server(place / "server") as address:
             for scenario in arguments.scenario or ["digits-near"]:
                 flow = [sys.executable, "-m", "erd.cli", "run", "--scenario", scenario, "--json"]
                 flow += [word for setting in QUICK for word in ("--set", setting)]
@@ -63,14 +65,18 @@ def main() -> None:
                     "running server": (flow, {"PREFECT_API_URL": address}),
                     "temporary server": (flow, {"PREFECT_HOME": str(place / "ephemeral")}),
                 }
+                if arguments.quick:
+                    del ways["running server"]
                 seconds: dict[str, list[float]] = {way: [] for way in ways}
                 for repetition in range(arguments.repetitions + 1):  # the first fills the file system's cache
                     for way, (command, environment) in ways.items():
+                        if arguments.quick and not repetition and way == "bare stages":
+                            continue  # the flow imports all that they do
                         taken = timed(command, environment, place / "workspace")
                         if repetition:
                             seconds[way].append(taken)
                 row = {"scenario": scenario, "bare_seconds": round(statistics.median(seconds["bare stages"]), 1)}
-                for way in ("running server", "temporary server"):
+                for way in list(ways)[1:]:
                     extra = [a - b for a, b in zip(seconds[way], seconds["bare stages"], strict=True)]
                     row[way] = {
                         "overhead_seconds": round(statistics.median(extra), 1),

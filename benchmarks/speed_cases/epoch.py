@@ -20,7 +20,7 @@ from erd.training.members import finetune_member
 
 def measure(asked: Asked) -> Figures:
     with devices.threads(1):
-        return of_mlp(asked) | of_resnet20(asked)
+        return of_mlp(asked) | of_resnet20(asked, steps=16 if asked.full else 10)
 
 
 def of_mlp(asked: Asked, train: int = 25_000, batch: int = 10_000, val: int = 5_000) -> Figures:
@@ -58,7 +58,7 @@ def matrix_products(model: nn.Module, trained_on: Tensor, evaluated_on: Tensor, 
                     torch.mm(values[i + 1], weights[i], out=values[i])
 
 
-def of_resnet20(asked: Asked, steps: int = 16, batch_size: int = 128) -> Figures:
+def of_resnet20(asked: Asked, steps: int, batch_size: int = 128) -> Figures:
     """Shuffled, flipped and cropped images, curves, checkpoint; without V, since the bare step has none."""
     settings = settings_of("cifar10-near", ["model.net=resnet20", f"finetune.epochs={asked.repeat + 1}"])
     settings = settings.override({"finetune.batch_size": batch_size})

@@ -13,7 +13,8 @@ from random_runs import finetuned, random_run, scored, settings_of, untrained, w
 SHARES = Path("/proc/self/smaps_rollup")  # there where the system says how much memory processes share
 
 
-def measure(asked: Asked, images: int = 1_000_000, members: int = 5) -> Figures:
+def measure(asked: Asked, members: int = 5) -> Figures:
+    images = 1_000_000 if asked.full else 300_000
     if not SHARES.exists():
         say("    this needs Linux, which says how much memory processes share: left out")
         return {}
@@ -22,7 +23,7 @@ def measure(asked: Asked, images: int = 1_000_000, members: int = 5) -> Figures:
     run = random_run(asked.place / "run", train=5_000, val=1_000, batch=images, calibration=2_500, classes=10)
     untrained(settings, run, with_members=True)
     size = run.batch.stat().st_size
-    repetitions = min(asked.repeat, 2)  # memory hardly varies, and time does not matter
+    repetitions = min(asked.repeat, 2) if asked.full else 1  # memory hardly varies, and time does not matter
     resident: list[float] = []
     for _ in range(repetitions):
         run.record("score").unlink(missing_ok=True)

@@ -6,7 +6,8 @@ import ingest
 from measuring import Asked, Case, Figure, Figures, Goal, in_turn, over, timed
 
 
-def measure(asked: Asked, count: int = 200) -> Figures:
+def measure(asked: Asked) -> Figures:
+    count = 200 if asked.full else 100
     ingest.make(asked.place, count)
     ways = {
         "all cores": lambda: timed(lambda: ingest.take(asked.place, ingest.SIDE)),

@@ -16,7 +16,7 @@ def measure(asked: Asked) -> Figures:
         say("    this machine has one core: nothing to compare")
         return {}
     overrides = [f"finetune.members={MEMBERS}", "data.holdout_known=0", "data.holdout_novel=0"]
-    settings = settings_of("fmnist-near", overrides)
+    settings = settings_of("fmnist-near", overrides + ([] if asked.full else ["finetune.epochs=4"]))
     sizes = settings.data
     run = random_run(
         asked.place / "run", train=sizes.train or 0, val=sizes.val or 0, calibration=sizes.calibration or 0,

@@ -122,6 +122,22 @@ def test_the_command_ends_with_1_if_something_is_slower(
     assert "two doublings" in output.err
 
 
+def test_smaller_sizes_have_a_baseline_of_their_own_and_meet_no_goal(
+    own_baseline: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ratios = {True: 1.9, False: 2.4}
+    case = Case("e", "two doublings", {}, lambda asked: {"e.images": Figure([ratios[asked.full]])})
+    monkeypatch.setattr(speed, "CASES", {"e": case})
+    for how in ([], ["--quick"]):
+        assert speed.main([*how, "--keep"]) == 0
+    for how in ([], ["--quick"]):
+        assert speed.main([*how, "--check"]) == 0
+    assert "| 2.4 (2.4 – 2.4) | – |" in capsys.readouterr().out
+    ratios[False] = 2.9
+    assert speed.main(["--quick", "--check"]) == 1
+    assert speed.main(["--check"]) == 0
+
+
 @pytest.mark.parametrize(
     ("tiny", "module", "name", "sentence"),
     [
@@ -242,7 +258,7 @@ def test_without_fashion_mnist_the_images_are_random_and_a_sentence_says_so(
 def test_a_ratio_is_that_of_the_seconds_beside_it(tmp_path: Path) -> None:
     asked = Asked(None, 1, False, tmp_path)  # one repetition: the median ratio is that of the medians
     found = epoch.of_mlp(asked, 300, 200, 100) | epoch.of_resnet20(asked, steps=2, batch_size=4)
-    found |= growth.measure(asked, images=(300, 600), members=(2, 4))
+    found |= growth.grown(asked, images=(300, 600), members=(2, 4))
     seconds = {key: speed.row(key, figure)["details"]["seconds"] for key, figure in found.items()}
     assert {key: speed.row(key, figure)["ratio"] for key, figure in found.items()} == pytest.approx(
         {
