@@ -6,12 +6,15 @@ benchmarks/peers.py starts it. FOLDER has x.npy, y.npy and u.npy (benchmarks/pee
 run's folder in run.txt; what was found is left in found.npz, and the largest memory in peak.txt where the system tells.
 """
 
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import peers_cases
 from peer import OURS, Found
+
+from erd.base.processes import end_with
 
 NEED_TORCHVISION = ("anomalib", "pytorch_ood")
 STATUS = Path("/proc/self/status")  # Linux
@@ -51,4 +54,5 @@ def ours(folder: Path) -> Found:
 
 
 if __name__ == "__main__":
+    end_with(os.getppid())
     main(sys.argv[1], Path(sys.argv[2]))

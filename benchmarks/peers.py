@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,8 +24,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from queue import Queue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ import torch
 from peer import OURS, Array, Found
 
 from erd.base import files
-from erd.base.processes import cores
+from erd.base.processes import cores, end_with
 from erd.bench import page_parts
 from erd.data import packed
 from erd.runs.configure import settings_for
@@ -67,6 +68,7 @@ SETS = {
 SHARES = (50, 10, 3)  # percent
 QUIET = 2  # times as many batches without novelty, since a rate is asked for
 FIRST_SEED = rare.FIRST_SEED
+STOPPED = tuple(-number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL))
 LONGEST = 3_600  # seconds that anybody gets for a batch
 METHODS = (OURS, *peers_cases.found())
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -139,7 +141,7 @@ class Task(NamedTuple):
 
 def done(tasks: Sequence[Task]) -> Any:
     spawning = get_context("spawn")
-    free = spawning.Manager().Queue()
+    free: SimpleQueue[int] = spawning.SimpleQueue()
     for core in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(cores()):
         free.put(core)
     with ProcessPoolExecutor(cores(), spawning, alone_on_a_core, (free,)) as pool:
@@ -147,8 +149,9 @@ def done(tasks: Sequence[Task]) -> Any:
             yield future.result()
 
 
-def alone_on_a_core(free: "Queue[int]") -> None:
+def alone_on_a_core(free: "SimpleQueue[int]") -> None:
     """This process and all that it starts: some peers take all cores they see."""
+    end_with(os.getppid())
     torch.set_num_threads(1)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {free.get()})
@@ -222,6 +225,8 @@ def asked_alone(name: str, given: Path, novel: Array) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"failed": f"no answer within {LONGEST // 60} minutes"}
     except (subprocess.CalledProcessError, ValueError) as error:
+        if getattr(error, "returncode", 0) in STOPPED:
+            raise  # somebody ended it: that is not kept as an answer, and the next call asks again
         said = getattr(error, "stderr", None) or str(error)
         return {"failed": said.strip().splitlines()[-1][:300]}
     peak = given / "peak.txt"
