@@ -32,7 +32,7 @@ def theirs(name: str, folder: Path) -> Found:
     peer = peers_cases.found()[name]
     if peer.module in NEED_TORCHVISION:
         import erd.base.torchvision  # noqa: F401 - so that torchvision loads whatever torch it was built for
-    x, y, u = (np.load(folder / f"{part}.npy") for part in "xyu")
+    x, y, u = (np.load(folder / f"{part}.npy", allow_pickle=False) for part in "xyu")
     return peer.find(x, y, u)
 
 

@@ -219,7 +219,7 @@ def asked_alone(name: str, given: Path, novel: Array) -> dict[str, Any]:
         subprocess.run(command, env=os.environ | ONE_THREAD, check=True, capture_output=True, text=True,
                        timeout=LONGEST)  # fmt: skip
         seconds = time.perf_counter() - started
-        with np.load(given / "found.npz") as kept:
+        with np.load(given / "found.npz", allow_pickle=False) as kept:
             found = Found(**{part: kept[part] for part in kept.files})
         row = figures(found, novel)
     except subprocess.TimeoutExpired:

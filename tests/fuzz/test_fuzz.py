@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from sandbox import Forks
-from small_workspace import ENCODED, FRESH, REVIEWED
+from small_workspace import FRESH, REVIEWED
 
 from erd.data import library
 
@@ -171,8 +171,6 @@ def nothing(place: Path) -> None:
          ("decide", "--batch", FRESH, "--set", "detect.fdr=0.2"), 1, "pretrained.history.json cannot be read"),
         (without("part", f"runs/{FRESH}/data/labeled.parquet"),
          ("decide", "--batch", FRESH, "--set", "detect.fdr=0.2"), 1, "no column part"),
-        (without("id", f"runs/{ENCODED}/data/holdout.parquet"), commands.COMMANDS["encode"].arguments, 1,
-         "holdout.parquet"),
         (nothing, ("review", "--batch", REVIEWED, "--port", "99999"), 2, "a port is a number from 0 to 65535"),
         (nothing, (*STAGE, "--set", "data.image_size=1000000"), 2, "should be less than or equal to 4096"),
         (nothing, (*STAGE, "--set", f"pretrain.batch_size={10**30}"), 2, "should be less than or equal to"),

@@ -57,7 +57,7 @@ def members(run: RunDir) -> dict[str, bytes]:
 
 
 def test_it_is_one_job_that_is_done_in_this_process(week: Week, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, run = week("run", "run.runner=process")
+    settings, run = week("run", "run.runner=process", "detect.calibration=crossfit")
     assert (run.older.exists(), len(member_labels(settings, run))) == (True, 3)
     jobs = STAGE.jobs(settings, run)
     assert not chain.elsewhere(STAGE, jobs)
@@ -147,7 +147,7 @@ def test_only_what_is_missing_is_made_again(week: Week) -> None:
 
 
 def test_the_epochs_of_all_members_and_folds_are_told(week: Week) -> None:
-    settings, run = week("run")
+    settings, run = week("run", "detect.calibration=crossfit")
     (job,) = STAGE.jobs(settings, run)
     assert job.epochs == 3 * 3 * (settings.finetune.epochs or 0)
     assert job.told is not None
