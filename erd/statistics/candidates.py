@@ -78,13 +78,11 @@ class Known:
 
     background: Tensor  # S, and further images that the batch is held against; of length 1
     centres: Tensor  # one a class
-    labels: Tensor | None = None  # of S, which is the first part of the background
 
     @classmethod
     def of(cls, train: Tensor, labels: Tensor, further: Sequence[Tensor] = ()) -> "Known":
-        names, numbers = labels.unique(return_inverse=True)
-        centres = [train[numbers == number].float().mean(0) for number in range(len(names))]
-        return cls(torch.cat([train, *further]), F.normalize(torch.stack(centres)), numbers)
+        centres = [train[labels == label].float().mean(0) for label in labels.unique()]
+        return cls(torch.cat([train, *further]), F.normalize(torch.stack(centres)))
 
     def likeness(self, seen: Tensor) -> Tensor:
         """1/β log Σ_k exp(β ⟨z, μ_k⟩): about the cosine to the nearest centre."""

@@ -2,16 +2,12 @@
 
     p = group_test(batch, calibration, known, seed)
 
-Batch and C are put together, and groups of look-alikes are grown among all of them, whoever they are
-(erd/statistics/candidates.py). Then it is asked how the images of each group are spread over batch and C: a new class
-is all in the batch, a group of known images is in both as the two are large. The evidence is the largest binomial log
-likelihood ratio over all groups, and it is compared with that of random batches: as many images, drawn from batch and C
-together. If nothing is novel the real batch is one of these, so the p-value is exact at any numbers of images. It looks
-at groups, where ranks of single images (`novelty_test`) say little: twenty images of one kind in a thousand are seen
-though each of them could be an odd known one.
-
-The groups are those of all images, and the same for every random batch. So none of these can choose a group that suits
-it (a group that is grown in a batch has more of that batch than of others by the choice alone), and a draw is a sum.
+The strength of the best candidate class (erd/statistics/candidates.py) is compared with its strength in random batches:
+as many images, drawn from batch and C together. If nothing is novel the real batch is one of these, so the p-value is
+exact at any numbers of images. How many images of a candidate are expected, S and those that were not drawn tell: a
+random batch leaves a part of what is new behind, where it speaks against the rest. It looks at groups, where ranks of
+single images (`novelty_test`) say little: twenty images of one kind in a thousand are seen though each of them could be
+an odd known one.
 
 Images are exchanged within the class whose centre they are nearest to. So a week in which known classes come in other
 proportions than in C is compared with random weeks of the same proportions, and does not ring for that, as far as
@@ -22,6 +18,8 @@ Few exchanges tell that there is nothing: after ENOUGH random batches as strong 
 ENOUGH / drawn is a valid p-value too (Besag & Clifford 1991).
 """
 
+import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -30,13 +28,65 @@ import torch
 from torch import Tensor
 
 from erd.statistics import candidates
-from erd.statistics.candidates import Grown, Known
-from erd.statistics.neighbours import nearness
+from erd.statistics.candidates import Known
 
 ENOUGH = 10
 DRAWS = 2_099  # the smallest p-value is 1/2,100: less than half of 5% a year spent weekly, which is 1/2,080
-MOST_IMAGES = 4_000  # of the batch, and half as many of C, drawn at random where there are more: memory
-AT_ONCE = 64  # random batches
+MOST_IMAGES = 4_000  # of the batch, and half as many of C, drawn at random where there are more: a draw is some 20 ms
+# Less than for scores: thousands of them are asked for. One in 100 images is a beginning, at least 15: the more images,
+# the more kinds of odd ones. Of those that are furthest ahead most are neighbours and grow into the same candidate, so
+# one of them is enough, of some six.
+A_BEGINNING, FEWEST, AHEAD, ROUNDS = 100, 15, 6, 4
+NEIGHBOURS = 60  # of an image among batch and C, of which those in a random batch are its neighbours there
+NEAREST = 10
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Batch and C together, with all that does not depend on who is in which."""
+
+    known: Known
+    seen: Tensor
+    like: Tensor  # to known classes
+    neighbours: Tensor  # N×NEIGHBOURS
+    cosines: Tensor
+    train_like: Tensor
+
+    @classmethod
+    def of(cls, seen: Tensor, known: Known) -> "_Pool":
+        found = []
+        count = min(NEIGHBOURS + 1, len(seen))
+        for start in range(0, len(seen), 512):
+            cosine = seen[start : start + 512] @ seen.T
+            cosine[torch.arange(len(cosine)), torch.arange(start, start + len(cosine))] = -1
+            found.append(cosine.topk(count - 1, 1))
+        cosines, neighbours = (torch.cat([part[which] for part in found]) for which in (0, 1))
+        return cls(known, seen, known.likeness(seen), neighbours, cosines, known.likeness(known.background))
+
+    def strength(self, rows: Tensor) -> float:
+        """Of the best candidate in these images."""
+        inside = torch.zeros(len(self.seen), dtype=torch.bool)
+        inside[rows] = True
+        here = inside[self.neighbours[rows]]
+        here &= here.cumsum(1) <= NEAREST
+        near = (self.cosines[rows] * here).sum(1) / here.sum(1).clamp_min(1)
+        seen, like = self.seen[rows], self.like[rows]
+        beginnings = max(FEWEST, len(rows) // A_BEGINNING)
+        ahead = (near - like).topk(min(AHEAD * beginnings, len(rows))).indices
+        grown = candidates.grown(seen, like, ahead[self._apart(rows[ahead])[:beginnings]], ROUNDS)
+        left = ~inside
+        others = torch.cat([self.known.background, self.seen[left]])
+        elsewhere = torch.sigmoid(
+            candidates.llr(grown.centres @ others.T, torch.cat([self.train_like, self.like[left]]))
+        )
+        expected = elsewhere.sum(1) * (len(rows) / len(others)) + 1
+        return float(candidates.excess(grown.belongs.sum(1), expected).max())
+
+    def _apart(self, rows: Tensor) -> Tensor:
+        """Places of those that none before them has as a neighbour."""
+        near = self.neighbours[rows, :NEAREST]
+        has = (near[:, :, None] == rows).any(1).triu(1)
+        return torch.nonzero(~has.any(0))[:, 0]
 
 
 Groups = tuple[np.ndarray, np.ndarray]  # whose image each of the batch is, and of C
@@ -49,133 +99,59 @@ def group_test(
     seed: int,
     draws: int = DRAWS,
     groups: Groups | None = None,
+    enough: int = ENOUGH,
 ) -> float:
     """p-value of 'no group is novel', for images in the directions of a `Space`: P(p ≤ a) ≤ a if known images of the
     batch are exchangeable with C, or are within each predicted class; whole `groups` where images belong together."""
-    rng = np.random.default_rng(seed)
-    pool = _Pool.of(batch, calibration, known, groups, rng)
-    if pool is None or (real := float(pool.strength(pool.real)[0])) <= 0:
+    strengths = _strengths(batch, calibration, known, seed, groups)
+    if (real := next(strengths)) <= 0:
         return 1.0
-    as_strong = drawn = 0
-    for strengths in _random(pool, draws, rng):
-        found = np.flatnonzero(strengths >= real * (1 - 1e-6))
-        if as_strong + len(found) >= ENOUGH:
-            return ENOUGH / (drawn + 1 + int(found[ENOUGH - as_strong - 1]))
-        as_strong, drawn = as_strong + len(found), drawn + len(strengths)
-    return (1 + as_strong) / (drawn + 1)
+    as_strong = 0
+    for drawn, strength in enumerate(itertools.islice(strengths, draws), 1):
+        as_strong += strength >= real * (1 - 1e-6)
+        if as_strong == enough:
+            return enough / drawn
+    return (1 + as_strong) / (draws + 1)
 
 
-@dataclass(frozen=True)
-class _Pool:
-    """Batch and C together in units that are exchanged: single images, or all of one patient."""
-
-    members: Tensor  # groups × units: how many images of a unit are of a group, in parts
-    expected: Tensor  # of each group: images in a random batch
-    strata: list[np.ndarray]  # units that are exchanged for each other
-    counts: list[int]  # of them in the batch
-
-    @classmethod
-    def of(
-        cls, batch: Tensor, calibration: Tensor, known: Known, groups: Groups | None, rng: np.random.Generator
-    ) -> "_Pool | None":
-        """None where there is nothing to compare."""
-        parts, units = [], []
-        for number, (part, most) in enumerate(((batch, MOST_IMAGES), (calibration, MOST_IMAGES // 2))):
-            rows, unit = _some(np.arange(len(part)) if groups is None else groups[number], most, rng)
-            parts.append(part.float()[torch.from_numpy(rows)])
-            units.append(unit)
-        if len(parts[0]) <= candidates.FROM or not len(parts[1]):
-            return None
-        seen, in_batch = torch.cat(parts), int(units[0].max()) + 1
-        unit = np.concatenate([units[0], in_batch + units[1]])
-        found = _grown(seen, known)
-        members = torch.zeros(len(found.belongs), int(unit.max()) + 1)
-        members.index_add_(1, torch.from_numpy(unit), found.belongs)
-        # A unit is of the class of most of its images, and of one, two or three, four to seven, … images.
-        nearest = (seen @ known.centres.T).argmax(1).numpy()
-        each = np.zeros((members.shape[1], len(known.centres)), int)
-        np.add.at(each, (unit, nearest), 1)
-        kinds = np.stack([each.argmax(1), np.frexp(each.sum(1))[1]], 1)
-        kind = np.unique(kinds, axis=0, return_inverse=True)[1].reshape(-1)
-        strata = [np.flatnonzero(kind == name) for name in range(kind.max() + 1)]
-        counts = [int((stratum < in_batch).sum()) for stratum in strata]
-        shares = torch.zeros(members.shape[1])
-        for stratum, count in zip(strata, counts, strict=True):
-            shares[torch.from_numpy(stratum)] = count / len(stratum)
-        expected = members @ shares
-        if known.labels is not None:
-            expected = torch.maximum(expected, _by_mix(found, expected, nearest, len(parts[0]), known, known.labels))
-        return cls(members, expected, strata, counts)
-
-    @property
-    def real(self) -> Tensor:
-        """Units × 1: which are in the batch."""
-        inside = torch.zeros(self.members.shape[1], 1)
-        for stratum, count in zip(self.strata, self.counts, strict=True):
-            inside[torch.from_numpy(stratum[:count])] = 1  # those of the batch come first
-        return inside
-
-    def strength(self, inside: Tensor) -> np.ndarray:
-        """Of the strongest group in each of some batches, units × batches."""
-        every, expected = self.members.sum(1, keepdim=True), self.expected[:, None]
-        there = self.members @ inside
-        elsewhere = (every - there).clamp_min(0)
-        ratio = _surplus(there, expected) + _surplus(elsewhere, every - expected)
-        return torch.where(there > expected, ratio, torch.zeros(())).amax(0).numpy()
+def estimated_p(batch: Tensor, calibration: Tensor, known: Known, seed: int, draws: int = 60) -> float:
+    """About what `group_test` would give, from few draws: the strongest of many candidates has Gumbel's law."""
+    real, *random = itertools.islice(_strengths(batch, calibration, known, seed), draws + 1)
+    scale = max(float(np.std(random)), 1e-6) * math.sqrt(6) / math.pi
+    place = float(np.mean(random)) - np.euler_gamma * scale
+    return -math.expm1(-math.exp(-(real - place) / scale))
 
 
-def _surplus(there: Tensor, expected: Tensor) -> Tensor:
-    return torch.xlogy(there, there / expected.clamp_min(1e-9))
-
-
-def _some(whose: np.ndarray, most: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of at most so many images, whole units drawn at random; and the unit of each, from 0 on."""
-    unit = np.unique(whose, return_inverse=True)[1].reshape(-1)
-    if len(unit) <= most:
-        return np.arange(len(unit)), unit
-    order = rng.permutation(unit.max() + 1)
-    rows = np.flatnonzero(np.isin(unit, order[np.cumsum(np.bincount(unit)[order]) <= most]))
-    return rows, np.unique(unit[rows], return_inverse=True)[1].reshape(-1)
-
-
-def _by_mix(found: Grown, expected: Tensor, nearest: np.ndarray, batch: int, known: Known, labels: Tensor) -> Tensor:
-    """Images of each group that are expected in a batch with its mix of classes, where S knows such images.
-
-    Some images are nearest to the centre of another class. Where their class is five times as frequent as in C, they
-    are a group of their own within the other class, and exchanges within that would not explain it. S tells of which
-    classes the images of a group are, and how often these are taken for others. It looks at what is nearest alone,
-    which is the same in all random batches: the p-value stays exact where it was.
-    """
-    train, classes = known.background[: len(labels)].float(), len(known.centres)
-    taken_for = (train @ known.centres.T).argmax(1)
-    confusion = torch.zeros(classes, classes, dtype=torch.float64)
-    confusion.index_put_((labels, taken_for), torch.ones(len(train), dtype=torch.float64), accumulate=True)
-    confusion /= confusion.sum(1, keepdim=True)
-    mixes = []
-    for part in (nearest[:batch], nearest[batch:]):
-        counts = torch.from_numpy(np.bincount(part, minlength=classes)).double()
-        mix = torch.linalg.lstsq(confusion.T, counts).solution.clamp_min(0)
-        mixes.append((mix * len(part) / mix.sum()).float())
-    within = torch.sigmoid(candidates.llr(found.centres @ train.T, known.likeness(train)))
-    kinds = torch.zeros(len(within), classes).index_add_(1, labels, within)
-    kinds /= torch.bincount(labels, minlength=classes)
-    every = found.belongs.sum(1)
-    here, there = (kinds @ mix for mix in mixes)
-    return (every * here + expected) / (here + there + 1)  # one image says what is expected without S
-
-
-def _grown(seen: Tensor, known: Known) -> Grown:
-    like = known.likeness(seen)
-    ahead = nearness(seen, seen, 2 * candidates.FROM) - like
-    return candidates.grown(seen, like, ahead.topk(min(candidates.BEGINNINGS, len(seen))).indices, candidates.ROUNDS)
-
-
-def _random(pool: _Pool, draws: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Strengths of random batches, some at a time."""
-    for start in range(0, draws, AT_ONCE):
-        inside = np.zeros((min(AT_ONCE, draws - start), pool.members.shape[1]), np.float32)
-        for stratum, count in zip(pool.strata, pool.counts, strict=True):
-            if count:
-                order = rng.random((len(inside), len(stratum))).argpartition(count - 1, 1)
-                np.put_along_axis(inside, stratum[order[:, :count]], 1, 1)
-        yield pool.strength(torch.from_numpy(inside).T)
+def _strengths(
+    batch: Tensor, calibration: Tensor, known: Known, seed: int, groups: Groups | None = None
+) -> Iterator[float]:
+    """That of the real batch, then those of random ones, for ever; zeros where there is nothing to compare."""
+    rng = np.random.default_rng(seed)
+    parts: list[Tensor] = []
+    units: list[np.ndarray] = []  # rows of the pool that are exchanged together
+    in_batch = 0
+    for number, (part, most) in enumerate(((batch, MOST_IMAGES), (calibration, MOST_IMAGES // 2))):
+        whose = np.arange(len(part)) if groups is None else np.unique(groups[number], return_inverse=True)[1]
+        order = rng.permutation(whose.max(initial=-1) + 1)
+        chosen = (
+            order[np.cumsum(np.bincount(whose, minlength=len(order))[order]) <= most] if len(part) > most else order
+        )
+        rows = np.flatnonzero(np.isin(whose, chosen))
+        start = sum(len(before) for before in parts)
+        units += [start + np.flatnonzero(whose[rows] == unit) for unit in np.sort(chosen)]
+        parts.append(part.float()[torch.from_numpy(rows)])
+        in_batch = in_batch or len(units)
+    if len(parts[0]) <= candidates.FROM or not len(parts[1]):
+        yield from itertools.repeat(0.0)
+    pool = _Pool.of(torch.cat(parts), Known(known.background.float(), known.centres))
+    # A unit is of the class of most of its images, and of one, two or three, four to seven, … images.
+    nearest = (pool.seen @ known.centres.T).argmax(1).numpy()
+    kinds = [(np.bincount(nearest[unit]).argmax(), len(unit).bit_length()) for unit in units]
+    taken_for = np.unique(np.array(kinds), axis=0, return_inverse=True)[1].reshape(-1)
+    strata = [np.flatnonzero(taken_for == name) for name in np.unique(taken_for)]
+    counts = [int((stratum < in_batch).sum()) for stratum in strata]
+    yield pool.strength(torch.arange(len(parts[0])))
+    while True:
+        drawn = [rng.permutation(stratum)[:count] for stratum, count in zip(strata, counts, strict=True)]
+        rows = np.concatenate([units[unit] for unit in np.concatenate(drawn)])
+        yield pool.strength(torch.from_numpy(np.sort(rows)))

@@ -27,7 +27,6 @@ from erd.training import devices
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2)
 CLASSES = 8  # that are played at most, drawn by the seed
-DRAWS = 999  # ten times finer than it takes
 FEWEST = 3  # images that can be a group; the class counts as noticed where people would be told (NOTICED)
 
 
@@ -71,6 +70,6 @@ def _noticed_from(
         rows = [torch.from_numpy(part) for part in (train, calibration, np.concatenate([batch, novel[:count]]))]
         kinds, given = torch.from_numpy(labels[train]), [features[part] for part in rows]
         seen = list(map(Space.of(given[0], kinds, given[1:]), given))
-        if scan.group_test(seen[2], seen[1], Known.of(seen[0], kinds), new, DRAWS) <= NOTICED:
+        if scan.estimated_p(seen[2], seen[1], Known.of(seen[0], kinds), new) <= NOTICED:
             return share
     return None
